@@ -37,7 +37,7 @@ from bench.measuring import (
 )
 from bench.simulated import LinkedServer, began_of, rest_served
 from bench.simulated_nodes import STEP_S, linked_agents, node_names, series_of, snapshot
-from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.base.process import MANY, settle
 from lattice.domain.alert import Progress
 from lattice.domain.allocation import Allocation
@@ -46,10 +46,10 @@ from lattice.domain.jobfacts import NodeFacts, TransportFact
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import Session, StreamKind
 from lattice.domain.telemetry import Mode
-from lattice.features.diag.convert.facts import facts_opening_of, facts_tell
-from lattice.features.diag.service import traces
+from lattice.features.diag.convert import facts_message, facts_opening_of
+from lattice.features.diag.service.case_builder import trace_query, trace_step_s
 from lattice.features.diag.service.node_queries import NodeQueries
-from lattice.features.telemetry.convert.looks import sight_message, sight_of
+from lattice.features.telemetry.convert.snapshots import node_snapshot_message, node_snapshot_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.server import bearer, composed
@@ -91,7 +91,7 @@ class Crowd:
         now = time.time()
         before, latest = (snapshot(job, self._began, at, STEP_S) for at in (now - STEP_S, now))
         progress = Progress(output=now, processor=now, storage=now, network=now)
-        sight = sight_message(self._began, before, latest, (), progress)
+        sight = node_snapshot_message(self._began, before, latest, (), progress)
         return pb.LookTell(sight=sight).SerializeToString()
 
     async def facts(self, session: Session, opening: bytes) -> None:
@@ -107,7 +107,7 @@ class Crowd:
             clock_ahead_s=0.001,
             last_output=now,
         )
-        await session.send(facts_tell(self._began, told), last=True)
+        await session.send(facts_message(self._began, told), last=True)
 
 
 class Bare:
@@ -125,15 +125,15 @@ class Bare:
         (told, silent), past = await asyncio.gather(
             self._asking.check(attempt, within_s=_WITHIN_S),
             self._store.query_range(
-                str(traces.question(attempt, job.node_count, STEP_S, now)),
+                str(trace_query(attempt, job.node_count, STEP_S, now)),
                 start=now - 600,
                 end=now,
-                step_s=traces.step_s(STEP_S),
+                step_s=trace_step_s(STEP_S),
             ),
         )
         took_ms = (time.perf_counter() - begun) * 1000
         assert len(told) == job.node_count, silent[:1]
-        assert all(each.sight for each in told)
+        assert all(each.snapshot for each in told)
         assert past
         return took_ms
 
@@ -142,11 +142,11 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     """The server; on a line of its standard input it asks bare, and tells how long that took."""
     server = LinkedServer(folder, jobs(asked.nodes), Mode.PROD, STEP_S)
     ports = {"agents": await server.start()}
-    store = HttpMetricStore(StorePlace(endpoint=asked.store))
+    store = HttpMetricStore(StoreAddress(endpoint=asked.store))
     for job in server.scheduler.allocations:
         for node in NodeSet.parse(job.nodes):
             await store.write(list(series_of(job, node, server.began)))
-    asking = NodeQueries(server.desk, server.site.signer, server.whose, sight_of)
+    asking = NodeQueries(server.desk, server.site.signer, server.whose, node_snapshot_of)
     faces = composed(
         server.scheduler,
         nodes=server.desk,

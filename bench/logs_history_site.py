@@ -12,17 +12,17 @@ from obstore.store import S3Store
 
 from bench.logs_pipeline import log_text
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
-from lattice.domain.attempts import attempts_of
+from lattice.domain.attempts import AttemptFinder, attempts_of
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.log_keys import AttemptName, Naming
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation
@@ -64,7 +64,7 @@ class Counting:
 class Site:
     """A finished job whose log is in the store."""
 
-    def __init__(self, place: S3Place) -> None:
+    def __init__(self, place: S3Address) -> None:
         clock = SystemClock()
         self.began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
         scheduler = InMemoryScheduler(clock)
@@ -84,7 +84,7 @@ class Site:
         self.objects = S3ObjectStore(place, clock)
         unused: Any = None
         self.intake = LogIntake(
-            Naming(scheduler, clock),
+            AttemptFinder(scheduler, clock),
             unused,
             self.objects,
             unused,
@@ -152,11 +152,11 @@ class Site:
         return stream
 
 
-def s3_place(folder: Path, endpoint: str) -> S3Place:
+def s3_place(folder: Path, endpoint: str) -> S3Address:
     access, secret = folder / "s3.access", folder / "s3.secret"
     access.write_text(f"{ACCESS_KEY}\n")
     secret.write_text(f"{SECRET_KEY}\n")
-    return S3Place(
+    return S3Address(
         bucket=BUCKET,
         prefix="bench",
         endpoint=endpoint,

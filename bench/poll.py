@@ -29,7 +29,7 @@ from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.http_client import RestReply
 from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import SystemClock
 from lattice.domain.accounts import AccountTree

@@ -30,23 +30,20 @@ from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.features.link.service.peers import Peers
-from lattice.features.locks.service.book import LOCKS, LockBook
+from lattice.features.locks.service import LOCKS, LockBook
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.seal import Seals
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
-from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener, open_links
-from lattice.server.cluster.agents import open_agents, with_single_identity
-from lattice.server.cluster.bootstrap import CLUSTER_KEY
+from lattice.server.cluster.agents import as_single_server, open_agents
 from lattice.server.cluster.cluster_view import open_cluster_view
 from lattice.server.cluster.limits import NoOtherReplica, Rates, limit_table
-from lattice.server.cluster.state import AgreedState
+from lattice.server.cluster.state import CLUSTER_KEY, AgreedState
 from lattice.server.config.sections import ApiSection, RateLimitsSection, ServerConfig
 from lattice.server.measurement import Measurement, MeasurementNeeds, open_measurement
 from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
@@ -93,7 +90,7 @@ async def serving(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
     )
     journal = LoggedJournal(log, own_metrics)
-    config = with_single_identity(
+    config = as_single_server(
         ServerConfig(api=ApiSection(agent_listen=Address(HERE, port))), folder
     )
     async with AsyncExitStack() as stack:
@@ -111,10 +108,8 @@ async def serving(
             )
         )
         assert agents is not None
-        peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
-        stack.push_async_callback(peers.aclose)
         locks = LockBook(state, InMemoryStateView(state, LOCKS), clock)
-        links = await enter(open_links(view, agents, peers, locks, own_metrics, supervisor))
+        links = await enter(open_links(view, agents, locks, own_metrics, supervisor))
         needs = MeasurementNeeds(
             scheduler=scheduler,
             state=state,
@@ -130,7 +125,7 @@ async def serving(
         )
         objects = InMemoryObjectStore(clock)
         intake = LogIntake(
-            Naming(scheduler, clock),
+            AttemptFinder(scheduler, clock),
             _NoFiles(),
             objects,
             agents.signer,
@@ -172,7 +167,7 @@ class LinkedServer:
                 nodes=self.desk,
                 signer=self.site.signer,
                 clock=self.clock,
-                whose=self.whose,
+                find_attempt=self.whose,
                 modes=lambda _: in_force,
             )
         )

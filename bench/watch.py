@@ -45,7 +45,7 @@ from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import Session, StreamKind
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert.looks import sight_message
+from lattice.features.telemetry.convert.snapshots import node_snapshot_message
 from lattice.features.watch.model import WatchMeasured
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
@@ -81,7 +81,7 @@ class Crowd:
             await asyncio.sleep(self._interval_s - time.time() % self._interval_s)
             now = snapshot(JOB, self._began, time.time(), self._interval_s)
             progress = Progress(output=now.time, processor=now.time)
-            sight = sight_message(self._began, before, now, (), progress)
+            sight = node_snapshot_message(self._began, before, now, (), progress)
             before = now
             self._payload = pb.LookTell(sight=sight).SerializeToString()
             async with self._changed:

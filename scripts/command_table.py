@@ -18,7 +18,7 @@ from types import ModuleType
 
 from lattice import features
 from lattice.base.command import Command
-from lattice.cli import completion
+from lattice.cli import tree
 from lattice.cli.command_table import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +37,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 def declared() -> dict[str, tuple[str, str]]:
     """Every command that a module of a feature declares: its summary, and where it is."""
     found = {}
-    for module in (*_modules(), completion):
+    for module in (*_modules(), tree):
         for name, value in vars(module).items():
             if isinstance(value, Command) and name.isupper():
                 found[value.name] = (value.summary, f"{module.__name__}:{name}")

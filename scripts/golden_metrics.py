@@ -29,9 +29,9 @@ from lattice.domain.metric import CATALOGUE, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.section import LogsSection
-from lattice.server.cluster.agents import with_single_identity
+from lattice.server.cluster.agents import as_single_server
+from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
-from lattice.server.config.telemetry_section import TelemetrySection
 from lattice.server.foundation import open_ground
 from lattice.server.listeners.listeners import open_connections, show_connections
 from lattice.server.serve import open_features
@@ -66,7 +66,7 @@ def _silence() -> Iterator[None]:
 async def server_metrics(folder: Path) -> list[str]:
     """Every family in the registry; a histogram's parts are its own."""
     log = structlog.wrap_logger(None, wrapper_class=_SILENT)
-    config = with_single_identity(
+    config = as_single_server(
         ServerConfig(
             api=ApiSection(rest_listen=_HERE, grpc_listen=_HERE, agent_listen=_HERE),
             # Not this machine's Slurm, if it has one.
@@ -80,7 +80,7 @@ async def server_metrics(folder: Path) -> list[str]:
     clock = SystemClock()
     supervisor = Supervisor(clock, lambda: None)
     async with (
-        open_ground(config, clock, log, supervisor, single=folder) as ground,
+        open_ground(config, clock, log, supervisor) as ground,
         AsyncExitStack() as stack,
     ):
         await open_features(ground, stack)
@@ -127,7 +127,7 @@ async def agent_metrics(folder: Path) -> list[str]:
         Sample(each.name, 1.0, now, labels=labelled(**dict.fromkeys(each.label_names, "x")))
         for each in CATALOGUE.values()
     )
-    made.sights.measured(JobSnapshot(JobIdentity("b", 7, 1, now - 60), now, 30.0, samples))
+    made.snapshots.measured(JobSnapshot(JobIdentity("b", 7, 1, now - 60), now, 30.0, samples))
     try:
         async with supervisor.running(Loop("a loop", asyncio.Event().wait, OnFailure.RESTART)):
             return _of_page(made.metrics_page())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import random
 import re
 import subprocess
 import sys
@@ -26,8 +27,15 @@ BANNED = (
 LONGEST_SENTENCE = 25
 """Words in a sentence of a docstring."""
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_SENTENCE = re.compile(r"(?<=[.!?;:])\s+")
-_NOT_GERUNDS = frozenset({"setting", "wiring", "settings", "sharing", "ping", "string", "ring"})
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_GENERATED = frozenset({"command_table.py", "verbs.py", "verbs_async.py"})
+_DRAWN = re.compile(r" {2,6}\S")
+"""A line of a drawing, a table or an example."""
+_PARAGRAPH = re.compile(r"\n\n|\n(?=- )|\n(?=\S.{,12} {2,}\S)")
+"""Also between items of a list, and between terms of a definition list."""
+_NOT_GERUNDS = frozenset(
+    {"accounting", "setting", "wiring", "settings", "sharing", "ping", "string", "ring", "flapping"}
+)
 """Modules whose names are nouns."""
 _COMPOSE = (
     "import time; from tests.fakes.server import composed; composed(); "
@@ -41,7 +49,7 @@ def files() -> tuple[Path, ...]:
         sorted(
             each
             for each in SOURCE.rglob("*.py")
-            if "_pb2" not in each.name and each.name not in {"verbs.py", "verbs_async.py"}
+            if "_pb2" not in each.name and each.name not in _GENERATED
         )
     )
 
@@ -95,16 +103,37 @@ def repeated_classes() -> tuple[str, ...]:
 
 def long_sentences() -> tuple[str, ...]:
     """Sentences of docstrings that are too long, each with where it stands."""
-    found = []
+    return tuple(
+        f"{where}: {sentence[:80]}"
+        for where, sentence in sentences()
+        if len(sentence.split()) > LONGEST_SENTENCE
+    )
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Every sentence of a docstring, and where it stands. Indented lines are left out."""
     for path in files():
         for text in _docstrings(ast.parse(path.read_text())):
-            prose = text.split("\n\n    ")[0] if "::" in text else text
-            found += [
-                f"{path.relative_to(SOURCE)}: {sentence[:80]}"
-                for sentence in _SENTENCE.split(" ".join(prose.split()))
-                if len(sentence.split()) > LONGEST_SENTENCE
-            ]
-    return tuple(found)
+            prose = "\n".join(each for each in text.splitlines() if not _DRAWN.match(each))
+            for part in _PARAGRAPH.split(prose):
+                for sentence in _SENTENCE.split(" ".join(part.split())):
+                    if sentence:
+                        yield str(path.relative_to(SOURCE)), sentence
+
+
+def sample(seed: int) -> Iterator[str]:
+    """Names that are defined and sentences of docstrings, at random, to judge them."""
+    chance = random.Random(seed)
+    names = sorted(
+        {
+            f"{path.relative_to(SOURCE)}: {name}"
+            for path in files()
+            for name in identifiers(ast.parse(path.read_text()))
+            if len(name) > 2 and not name.startswith("__")
+        }
+    )
+    yield from chance.sample(names, 60)
+    yield from (": ".join(each) for each in chance.sample(sorted(set(sentences())), 40))
 
 
 def _docstrings(tree: ast.Module) -> Iterable[str]:
@@ -167,7 +196,7 @@ def measured() -> dict[str, Any]:
         "files": len(every),
         "lines": sum(text.count("\n") for text in texts),
         "none_in_server": sum(text.count("| None") for text in server),
-        "faces_fan_out": imports_of(SOURCE / "server" / "listeners" / "faces.py"),
+        "composition_fan_out": imports_of(SOURCE / "server" / "listeners" / "composition.py"),
         "features_fan_out": imports_of(SOURCE / "server" / "features.py"),
         "longest_function": length,
         "longest_function_is": function,
@@ -186,7 +215,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--list", choices=("gerunds", "classes", "sentences", "small"))
+    parser.add_argument("--sample", type=int, metavar="SEED", help="60 names, 40 sentences")
     options = parser.parse_args()
+    if options.sample is not None:
+        print("\n".join(sample(options.sample)))
+        return
     lists = {
         "gerunds": gerunds,
         "classes": repeated_classes,

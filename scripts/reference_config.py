@@ -19,7 +19,7 @@ from typing import Any
 from lattice.agent.sections import AgentConfig
 from lattice.base.address import Address
 from lattice.base.setting import ConfigSetting, Secret, Unread, setting_of
-from lattice.server.config.objects_section import ObjectsUrl
+from lattice.server.config.engine_sections import ObjectsUrl
 from lattice.server.config.sections import ServerConfig
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "reference"

@@ -18,10 +18,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from lattice.features.compare.service.judging import steady_from
-from lattice.features.compare.service.statistics.differing import Difference, difference
-from lattice.features.compare.service.statistics.means import level_of, variance_of_mean
-from lattice.features.compare.service.statistics.parting import parts_at
+from lattice.features.compare.service.metric_comparison import steady_from
+from lattice.features.compare.service.statistics.divergence import parts_at
+from lattice.features.compare.service.statistics.mean_difference import (
+    Difference,
+    difference,
+    level_of,
+    variance_of_mean,
+)
 
 PAIRS = 2000
 _LONG = 2880

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 
 from lab.laboratory import Lab
 from lab.victoriametrics import PASSWORD, USERNAME
-from lattice.features.telemetry.node.buffer import KEPT_S
+from lattice.features.telemetry.node.buffer import RETENTION_S
 from tests.e2e.people import Person
 from tests.e2e.topped import cell, debugged, measured_top, top
 from tests.eventually import eventually
@@ -119,7 +119,7 @@ def soak(lab: Lab, alice: Person, away_s: float) -> bool:
             time.sleep(_PAUSE_S)
         store.up()
         back = time.time()
-        begin = max(gone, back - KEPT_S + _SPARE_S)
+        begin = max(gone, back - RETENTION_S + _SPARE_S)
         found = eventually(
             lambda: samples(lab, job),
             lambda seen: holes(seen, begin, back) <= _HOLE_S or time.time() > back + 290,

@@ -13,10 +13,9 @@ from starlette.routing import WebSocketRoute
 from lattice.access.actor import Actor, Role
 from lattice.access.permission import Permission
 from lattice.access.policy import ALLOWED, admits
-from lattice.wire.guard import GuardedRoutes
-from lattice.wire.permissions import UndeclaredPermission, _of_file, declared_permissions
+from lattice.wire.guard import GuardedRoutes, UndeclaredPermission, _of_file, declared_permissions
 from lattice.wire.v1 import options_pb2
-from lattice.wire.websocket import SocketDoor
+from lattice.wire.websocket import SocketEndpoint
 from tests.fakes.server import composed
 
 MACHINES = {"AGENT", "REPLICA"}
@@ -90,7 +89,7 @@ async def test_no_role_and_no_route_has_what_only_certificates_have() -> None:
 def _routes(app: FastAPI) -> list[APIRoute]:
     for route in app.routes:
         guarded = isinstance(route, APIRoute) or (
-            isinstance(route, WebSocketRoute) and isinstance(route.app, SocketDoor)
+            isinstance(route, WebSocketRoute) and isinstance(route.app, SocketEndpoint)
         )
         assert guarded, "a route without a guard"
     return [route for route in app.routes if isinstance(route, APIRoute)]

@@ -27,7 +27,6 @@ RULES = {
     "base/config_checks.py",
     "server/config/load.py",
     "server/config/api_rules.py",
-    "server/config/identity_rules.py",
 }
 # These act there alone: without them such a file does not start.
 JUDGED = {"api.insecure", "gate.own_network"}

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 
 from lattice.base.operation import Operation, StreamOperation, request_fields
-from lattice.wire.permissions import declared_permissions
+from lattice.wire.guard import declared_permissions
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = ROOT / "src" / "lattice" / "features"

@@ -15,9 +15,9 @@ import pytest
 
 from lab.doorway import Doorway
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
+from lattice.adapters.objects import CallLimits
 from lattice.adapters.objects.folder import FolderObjectStore
-from lattice.adapters.objects.limits import CallLimits
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.domain.objects import ObjectStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -60,12 +60,12 @@ async def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> A
             doorway.open()
 
 
-def s3_place(address: str, folder: Path) -> S3Place:
+def s3_place(address: str, folder: Path) -> S3Address:
     """A place in the lab's bucket that nobody else uses."""
     access, secret = folder / "s3.access", folder / "s3.secret"
     access.write_text(f"{ACCESS_KEY}\n")
     secret.write_text(f"{SECRET_KEY}\n")
-    return S3Place(
+    return S3Address(
         bucket=BUCKET,
         prefix=f"try/{uuid.uuid4().hex}",
         endpoint=f"http://{address}",

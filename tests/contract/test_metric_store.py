@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lattice.adapters.metricstore.onlywrite import OnlyWrite
-from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
-from lattice.features.top.service.climbs import Climbs
+from lattice.features.top.service.composer import Climbs
 from lattice.observe.metric_query import OwnerFilter
 from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
@@ -244,7 +244,7 @@ async def test_what_a_node_writes_by_itself_is_found_as_what_servers_write(
     mine = [series("lattice_straight", 1.25, at, alloc="1", user="alice", vcluster="")]
     async with engine(kind, tmp_path) as (_, endpoint):
         await OnlyWrite(endpoint).write(mine)
-        store = HttpMetricStore(StorePlace(endpoint=endpoint))
+        store = HttpMetricStore(StoreAddress(endpoint=endpoint))
         try:
             await store.write([series("lattice_over", 1.25, at, alloc="1", user="alice")])
             if kind == "victoriametrics":

@@ -14,8 +14,8 @@ import pytest
 
 from lab.doorway import Doorway
 from lab.seaweedfs import BUCKET
-from lattice.adapters.objects.limits import CallLimits
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.objects import CallLimits
+from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.objects import NoObject, ObjectStore
@@ -35,9 +35,9 @@ STEADY = CallLimits(small_s=12.0, slowest_bytes_per_s=50e6, first_pause_s=0.02, 
 class Site:
     """`store` and `hasty` are reached through `proxy`, `straight` is not."""
 
-    place: S3Place
+    place: S3Address
     proxy: FaultyProxy
-    unhindered: S3Place
+    unhindered: S3Address
 
     @cached_property
     def store(self) -> S3ObjectStore:

@@ -87,7 +87,7 @@ async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
         for _ in range(2)
     ]
     for each in servers:
-        await each.look()
+        await each.check()
     everything = NodeSet(["n1", "n2", "n3"])
     states = await operator.states(everything)
     assert states == {
@@ -100,7 +100,7 @@ async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
     await until_ready(operator)
     for each in servers:
         clock.advance(600)
-        await each.look()
+        await each.check()
     assert set((await operator.states(everything)).values()) == {NodeState.READY}
 
 

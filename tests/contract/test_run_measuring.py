@@ -14,7 +14,7 @@ from lattice.domain.measured import Shown
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.domain.promql import scope_of
 from lattice.domain.runsummary import RunSummary, Use, Waste
-from lattice.features.report.service.measuring import RunMeter
+from lattice.features.report.service.run_meter import RunMeter
 from tests.contract.metric_stores import ENGINES, place_of
 from tests.fakes.cluster import allocation
 from tests.fakes.manual_clock import ManualClock

@@ -15,7 +15,7 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.sharing import ReadKind, Share, Standing
 from lattice.features.sharing.service.reads import WrittenReads
-from lattice.features.sharing.service.shares import SHARES, SharedAllocations
+from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
 from tests.eventually import eventually_async
 from tests.fakes.cluster import allocation

@@ -19,14 +19,15 @@ from lattice.domain.peer import PeerIdentity
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import TRUST
 from lattice.features.agents.service.trust import TrustedNodes
+from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.agents import AgentParts, open_agents
-from lattice.server.cluster.bootstrap import CLUSTER_KEY
-from lattice.server.cluster.state import AgreedState
+from lattice.server.cluster.state import CLUSTER_KEY, AgreedState
 from lattice.server.config.sections import ServerConfig
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.fakes.certificates import CLUSTER, authority_files, node_pair
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
+from tests.fakes.presences import NoPresences
 from tests.fakes.supervised import SupervisedLoops
 
 ADMIN = Actor(sub="admin-1", role=Role.SYSTEM_ADMIN)
@@ -39,7 +40,7 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
         replica = ReplicaIdentity(
             authority_files(Path(folder), clock=clock), "r1", ["127.0.0.1"], clock
         )
-    trust = TrustedNodes(CLUSTER, store, InMemoryStateView(store, TRUST), clock)
+    trust = TrustedNodes(CLUSTER, store, InMemoryStateView(store, TRUST), clock, NoPresences())
     key = SigningKey.generate()
     signer = GrantSigner(key, clock)
     enrolment = EnrolmentService(
@@ -47,7 +48,7 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
         trust,
         store,
         clock,
-        life=timedelta(hours=24),
+        lifetime=timedelta(hours=24),
         grant_keys=signer.public_keys,
         replicas=lambda: ("127.0.0.1:50052",),
     )
@@ -57,6 +58,7 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
         trust=trust,
         enrolment=enrolment,
         record_signer=RecordSigner(key),
+        peers=Peers(replica.channel_credentials, replica.channel_options),
     )
 
 
@@ -71,7 +73,7 @@ def opened_agents(
         clock,
         SupervisedLoops(),
         replica_id="r1",
-        presences=None,  # type: ignore[arg-type]
+        presences=NoPresences(),
         replicas=lambda: ("127.0.0.1:50052",),
     )
 
@@ -90,13 +92,13 @@ class AgentSite:
             files = AuthorityFiles(folder / "ca.pem", folder / "ca.key")
         self.replica = ReplicaIdentity(files, "r1", ["127.0.0.1"], clock)
         self.view = WatchedStateView(self.store, TRUST, clock)
-        self.trust = TrustedNodes(CLUSTER, self.store, self.view, clock)
+        self.trust = TrustedNodes(CLUSTER, self.store, self.view, clock, NoPresences())
         self.enrolment = EnrolmentService(
             self.replica,
             self.trust,
             self.store,
             clock,
-            life=timedelta(hours=24),
+            lifetime=timedelta(hours=24),
             grant_keys=[GRANT_KEY],
             replicas=lambda: ("127.0.0.1:1",),
             **options,

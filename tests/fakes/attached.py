@@ -119,7 +119,7 @@ class MemoryLine:
             raise LineClosed("closed")
         self._frames.put_nowait(frame)
 
-    async def say(self, word: str) -> None:
+    async def send_word(self, word: str) -> None:
         if self.closed is not None:
             raise LineClosed("closed")
         read = read_server_word(word)

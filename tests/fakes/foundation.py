@@ -12,13 +12,13 @@ from lattice.access.limits import OpenSlot, Questions, Sessions
 from lattice.base.clock import Clock, SystemClock
 from lattice.domain.lock import NoLocks
 from lattice.domain.vcluster import Vclusters
-from lattice.foundation.foundation import Foundation
-from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.foundation import Foundation, LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.presences import NoPresences
 from tests.fakes.sharing import sharing_parts
 from tests.fakes.supervised import SupervisedLoops
 
@@ -73,7 +73,7 @@ def in_memory_foundation(clock: Clock | None = None, **parts: Any) -> Foundation
         "reads": sharing.notes,
         "locks": NoLocks(),
         "limits": NoLimits(),
-        "presences": None,
+        "presences": NoPresences(),
         "gate": InMemoryGate(scheduler) if isinstance(scheduler, InMemoryScheduler) else None,
     } | parts  # fmt: skip
     return Foundation(clock=clock, scheduler=scheduler, state=state, **made)

@@ -6,8 +6,7 @@ import asyncio
 
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.jobfacts import NodeFacts, RankStack
-from lattice.domain.node_facts import NodeAnswer
-from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
+from lattice.domain.node_snapshot import NodeAnswer, NodeSnapshot, NodeUnreachable
 
 
 class InMemoryFacts:
@@ -33,7 +32,7 @@ class InMemoryFacts:
             NodeAnswer(
                 node=node,
                 facts=facts,
-                sight=self.sights.get(node),
+                snapshot=self.sights.get(node),
                 lacking="" if node in self.sights else "it does not know this job",
             )
             for node, facts in self.told.items()

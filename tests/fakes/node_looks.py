@@ -79,7 +79,7 @@ def alert(**changes: Any) -> Alert:
         "unit": "%",
         "since": BEGUN,
         "time": BEGUN + 90,
-        "words": "GPU-00000000 is used 3 %; it was below 10 % for over 60 s.",
+        "text": "GPU-00000000 is used 3 %; it was below 10 % for over 60 s.",
         "remedy": "See whether the job waits for input.",
     }
     return Alert(**facts | changes)
@@ -113,8 +113,8 @@ class InMemoryNodeLooks:
     def tell(self, *news: NodeNews) -> None:
         for each in news:
             if isinstance(each, NodeMeasured):
-                self.sights[each.sight.node] = each.sight
-                self.silences.pop(each.sight.node, None)
+                self.sights[each.snapshot.node] = each.snapshot
+                self.silences.pop(each.snapshot.node, None)
             elif isinstance(each, NodeStale):
                 self.silences[each.silence.node] = each.silence
             elif isinstance(each, NodeBack):
@@ -122,7 +122,7 @@ class InMemoryNodeLooks:
             for queue in self._following:
                 queue.put_nowait(each)
 
-    async def look(
+    async def read(
         self,
         attempt: JobAttempt,  # noqa: ARG002
         *,

@@ -14,8 +14,7 @@ from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
-from lattice.domain.node_facts import FactSource
-from lattice.domain.node_snapshot import NodeSnapshots
+from lattice.domain.node_snapshot import FactSource, NodeSnapshots
 from lattice.domain.stream import NodeStreams
 from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
@@ -27,11 +26,10 @@ from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link import wiring as link
 from lattice.features.locks import wiring as locks_wiring
-from lattice.features.locks.service.book import LOCKS, LockBook
+from lattice.features.locks.service import LOCKS, LockBook
 from lattice.features.logs import wiring as logs
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
-from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.nodes import wiring as nodes_wiring
 from lattice.features.prometheus import wiring as prometheus
@@ -44,9 +42,9 @@ from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.foundation import NodeAccess
 from lattice.foundation.wiring import Wiring
-from lattice.server.cluster.bootstrap import CLUSTER_KEY
-from lattice.server.config.telemetry_section import TelemetrySection
-from lattice.server.listeners.faces import Faces, compose
+from lattice.server.cluster.state import CLUSTER_KEY
+from lattice.server.config.engine_sections import TelemetrySection
+from lattice.server.listeners.composition import Faces, compose
 from lattice.server.listeners.rest_app import Description
 from lattice.server.measurement import agreed_modes
 from tests.fakes.agent_site import agent_parts
@@ -113,7 +111,7 @@ def composed(
     held = terminals or HeldTerminals(clock)
     replica = AttachReplica("r1", state, scheduler, held, held.signer)
     feeds = Feeds(
-        nodes or EchoingNodes(), signer or agents.signer, clock, Naming(scheduler, clock).of
+        nodes or EchoingNodes(), signer or agents.signer, clock, AttemptFinder(scheduler, clock).of
     )
     reading = LogService(scheduler, base.output, Archive(InMemoryObjectStore(clock)), feeds, clock)
     wirings = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.service.reads import WrittenReads
-from lattice.features.sharing.service.shares import SHARES, SharedAllocations
+from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 

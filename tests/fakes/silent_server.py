@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
+import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 
-_FULL = 8
+from tests.eventually import eventually
 
 
 @contextmanager
 def unanswering(scheme: str = "http") -> Iterator[str]:
     """An address where no connection is ever made: the queue is full, so the kernel drops them."""
-    with ExitStack() as stack:
-        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(_FULL):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            with suppress(BlockingIOError):
-                waiting.connect(listening.getsockname())
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as listening,
+        socket.create_connection(listening.getsockname()),
+    ):
+        # The kernel may queue the connection later than it reports it to the caller. Until then
+        # it accepts others.
+        eventually(lambda: _is_full(listening), pause_s=0.001)
         yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def _is_full(listening: socket.socket) -> bool:
+    # In `struct tcp_info` of a listening socket: the length of its queue, and the most it takes.
+    facts = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    queued, most = struct.unpack_from("II", facts, 24)
+    return bool(queued > most)
 
 
 @contextmanager
@@ -31,6 +40,8 @@ def frozen(scheme: str = "https") -> Iterator[str]:
 
 def refusing() -> str:
     """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    # Held to the end: a port that is given back may be another server's a moment later.
+    atexit.register(bound.close)
+    return f"http://127.0.0.1:{bound.getsockname()[1]}"

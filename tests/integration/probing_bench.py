@@ -28,7 +28,7 @@ from lattice.domain.privileged import (
     verb_of,
     write_request,
 )
-from lattice.domain.probed import MountsLook, StackLook, TaskLook
+from lattice.domain.probed import MountsReport, StackReport, TaskReport
 from tests.contract.identities import being
 from tests.eventually import eventually
 
@@ -67,19 +67,19 @@ class ProbingBench:
         time.sleep(1.1)  # grants of the second in which it started are not believed
         self.port = HelperProbes(HelperChannel(self.socket, timeout_s=60))
 
-    def mounts(self, timeout_ms: int = 1000, user: str = "alice", job: int = JOB) -> MountsLook:
+    def mounts(self, timeout_ms: int = 1000, user: str = "alice", job: int = JOB) -> MountsReport:
         request = self.request(ProbeMounts(timeout_ms), user, job)
         with being(users.AGENT_USER):
             return asyncio.run(self.port.mounts(request))
 
-    def tasks(self, user: str = "alice", job: int = JOB) -> tuple[TaskLook, ...]:
+    def tasks(self, user: str = "alice", job: int = JOB) -> tuple[TaskReport, ...]:
         request = self.request(ReadTasks(), user, job)
         with being(users.AGENT_USER):
             return asyncio.run(self.port.tasks(request))
 
     def stacks(
         self, timeout_ms: int = 10_000, user: str = "alice", job: int = JOB
-    ) -> tuple[StackLook, ...]:
+    ) -> tuple[StackReport, ...]:
         request = self.request(DumpStacks(timeout_ms), user, job)
         with being(users.AGENT_USER):
             return asyncio.run(self.port.stacks(request))

@@ -14,18 +14,19 @@ import pytest
 from grpc import aio
 
 from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.agent.config import AgentSettings
 from lattice.agent.identity import AgentIdentity
-from lattice.agent.identity_cascade import Cascade, IdentityOptions, NoIdentity
+from lattice.agent.identity_cascade import Cascade, NoIdentity
 from lattice.agent.identity_issuer import GrpcIssuer, dial_terms
 from lattice.agent.identity_store import IdentityStore
+from lattice.agent.sections import AgentConfig
 from lattice.base.clock import SystemClock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.wiring import bindings
-from lattice.wire.guard import GuardInterceptor
+from lattice.wire.guard import GuardInterceptor, declared_permissions
 from lattice.wire.peerguard import PeerGuard, grpc_peer
-from lattice.wire.permissions import declared_permissions
 from lattice.wire.rpc import OperationHandlers
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import (
@@ -51,10 +52,12 @@ class Cluster:
     async def node(self, folder: Path, name: str = "n1", token: str = "") -> AgentIdentity:
         store = IdentityStore(folder / name, name)
         issuer = GrpcIssuer([self.people], None)
-        options = IdentityOptions(node=name, state_dir=folder / name, enrol_token=token)
+        settings = AgentSettings(
+            AgentConfig(state_dir=folder / name), name, (), (), enrol_token=token
+        )
         clock = SystemClock()
         identity = AgentIdentity(
-            Cascade(options, store, issuer, clock), store, issuer, clock, replicas=[self.agents]
+            Cascade(settings, store, issuer, clock), store, issuer, clock, replicas=[self.agents]
         )
         await identity.obtain()
         return identity

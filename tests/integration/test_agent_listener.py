@@ -21,7 +21,7 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.base.clock import SystemClock
 from lattice.domain.peer import server_name
-from lattice.wire.peer import peer_of
+from lattice.wire.peerguard import peer_of
 from tests.fakes.certificates import CLUSTER, Pair, authority_files, node_pair, self_signed
 
 HOST = "127.0.0.1"
@@ -88,7 +88,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     files = replace(authority_files(tmp_path), trust=tmp_path / "trust.pem")
     files.trust.write_bytes(files.certificate.read_bytes())
     clock = LatentClock()
-    replica = ReplicaIdentity(files, "r1", [HOST], clock, life=timedelta(minutes=4))
+    replica = ReplicaIdentity(files, "r1", [HOST], clock, lifetime=timedelta(minutes=4))
     server = aio.server()
     methods = {
         "Echo": grpc.unary_unary_rpc_method_handler(_echo),

@@ -25,7 +25,8 @@ from lattice.domain.stream import CarrierLost
 from lattice.domain.terminal import Output, Started, Stdin, read_message, write_message
 from lattice.features.attach.model import PROTOCOL, TICKET_PREFIX, Start, write_word
 from lattice.server.config.sections import ApiSection
-from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.bounded_http import HttpBounds
+from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import RestServer, rest_config
 from lattice.wire.conduit import Conduit
 from tests.fakes.cluster import populated
@@ -111,7 +112,7 @@ async def server() -> AsyncIterator[Site]:
     terminals = HeldTerminals(clock, "n1")
     faces = composed(populated(clock), terminals=terminals, origins=(PAGE,))
     with socket.create_server(("127.0.0.1", 0)) as door:
-        rest = RestServer(rest_config(ApiSection(shutdown_grace_s=1), faces, None))
+        rest = RestServer(rest_config(ApiSection(shutdown_grace_s=1), faces), HttpBounds())
         serving = asyncio.create_task(rest.serve(sockets=[door]))
         while not rest.started:
             await asyncio.sleep(0.01)

@@ -23,9 +23,9 @@ from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.compare.service.series import SeriesSource
 from lattice.features.diag.model import Targets
 from lattice.features.diag.service.case_builder import CaseBuilder, DataSources
-from lattice.features.report.service.measuring import RunMeter
+from lattice.features.report.service.run_meter import RunMeter
 from lattice.features.top.model import TopQuery
-from lattice.features.top.service.looking import TopService
+from lattice.features.top.service.top import TopService
 from tests.contract.metric_stores import KINDS, place_of
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -90,7 +90,7 @@ class Site:
         service = TopService(
             self.scheduler, door, self.store, InMemoryNodeLooks(), lambda _: USUAL, self.clock
         )
-        answer = await service.look(ALICE, "1", TopQuery(duration_s=duration_s))
+        answer = await service.read(ALICE, "1", TopQuery(duration_s=duration_s))
         return {each.metric: each.value for each in answer.rows[0].cells}
 
     async def report(self) -> Mapping[Shown, float | None]:

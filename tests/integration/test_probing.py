@@ -20,7 +20,7 @@ from lab import users
 from lattice.base.errors import DataUnavailable, PermissionRefused
 from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.privileged import DumpStacks, ReadTasks, write_request
-from lattice.helper.probe_slots import MOST_OF_USER
+from lattice.helper.probe_base import MOST_OF_USER
 from tests.contract.identities import being
 from tests.eventually import eventually
 from tests.integration.probing_bench import JOB, ProbingBench

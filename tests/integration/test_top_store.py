@@ -25,7 +25,7 @@ from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.prometheus.model import PrometheusQuestion
 from lattice.features.prometheus.service.queries import PrometheusService
 from lattice.features.top.model import TopAnswer, TopMode, TopQuery, TopRow
-from lattice.features.top.service.looking import TopService
+from lattice.features.top.service.top import TopService
 from tests.contract.metric_stores import ENGINES, KINDS, place_of
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -47,7 +47,7 @@ class Site:
     store: MetricStore
 
     async def look(self, name: str = "1", **query: Any) -> TopAnswer:
-        return await self.service.look(ALICE, name, TopQuery(**query))
+        return await self.service.read(ALICE, name, TopQuery(**query))
 
 
 def value(row: TopRow, metric: Shown) -> float | None:

@@ -95,16 +95,7 @@ class AllocationFinder:
             sources = [reading.source, past_source, *shares_source]
         if not families:
             raise _absent(reference, sources, asked_at)
-        newest_family, *older = families
-        allocation = newest_family[0]
-        return Found(
-            allocation=allocation,
-            siblings=tuple(newest_family[1:]),
-            earlier=tuple(each[0].ref for each in older),
-            sources=(reading.source, past_source),
-            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
-            or Standing.SHARED,
-        )
+        return _found(actor, permission, reading, families, (reading.source, past_source))
 
     def find_live(self, actor: Actor, permission: Permission, name: str) -> Found | None:
         """Like `find`, but from the last reading alone and at once; None if only `find` can decide.
@@ -122,15 +113,7 @@ class AllocationFinder:
         families = self._families(reading, (), reach, reference)
         if not families or families[0][0].first_submitted is None:
             return None
-        allocation, *siblings = families[0]
-        return Found(
-            allocation=allocation,
-            siblings=tuple(siblings),
-            earlier=(),
-            sources=(reading.source,),
-            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
-            or Standing.SHARED,
-        )
+        return _found(actor, permission, reading, families[:1], (reading.source,))
 
     async def confirm(self, actor: Actor, found: Found) -> None:
         """Raise `NotFound` if an allocation that was found by a share is not shared any more.
@@ -215,6 +198,19 @@ class AllocationFinder:
             gone = without_runaways(gone, before=reading.cluster.read_at)
         found = with_elapsed((*found, *gone), self.counted_to(reading))
         return family(found, reference)
+
+
+def _found(
+    actor: Actor,
+    permission: Permission,
+    reading: SchedulerReading,
+    families: Sequence[Sequence[Allocation]],
+    sources: tuple[Source, ...],
+) -> Found:
+    (allocation, *siblings), *older = families
+    own = standing_of(actor, permission, reading.cluster.accounts, allocation)
+    earlier = tuple(each[0].ref for each in older)
+    return Found(allocation, tuple(siblings), earlier, sources, own or Standing.SHARED)
 
 
 def _reference(name: str) -> Reference:

@@ -15,7 +15,7 @@ from datetime import datetime
 from lattice.base.clock import Clock
 from lattice.base.signatures import BadSignature, KeyRing, SigningKey
 from lattice.domain.grant import (
-    LONGEST_LIFE_S,
+    LONGEST_LIFETIME_S,
     UNTIMELY,
     Act,
     BadGrant,
@@ -30,12 +30,12 @@ from lattice.domain.signedtime import BadTime, SignedTime
 from lattice.domain.signedtime import read_payload as read_time_payload
 from lattice.domain.signedtime import to_sign as time_to_sign
 
-LIFE_S = 30
+TTL_S = 30
 SEAL_MARK = b"lattice seal 1\n"
 """The prefix of all that `sign_seal` signs, so that it can't pass as a grant or a time."""
 _MOST_REMEMBERED = 65_536
 # Later than that, every checker refuses a grant for its time alone.
-_REMEMBERED_AFTER_S = LONGEST_LIFE_S
+_REMEMBERED_AFTER_S = LONGEST_LIFETIME_S
 
 
 class GrantSigner:
@@ -49,36 +49,36 @@ class GrantSigner:
     def issue(
         self,
         act: Act,
-        place: str,
+        target: str,
         *,
         subject: str,
         user: str = "",
         job_id: int = 0,
         started: int = 0,
         digest: str = "",
-        life_s: int = LIFE_S,
+        ttl_s: int = TTL_S,
     ) -> str:
-        """A grant for one act, once, at one place. `subject` is the verified caller."""
+        """A grant for one act, once, for one target. `subject` is the verified caller."""
         now = int(self._clock.now().timestamp())
         grant = Grant(
             id=secrets.token_hex(16),
             act=act,
-            place=place,
+            place=target,
             subject=subject,
             user=user,
             job_id=job_id,
             started=started,
             digest=digest,
             issued=now,
-            expires=now + min(life_s, LONGEST_LIFE_S),
+            expires=now + min(ttl_s, LONGEST_LIFETIME_S),
         )
         payload = grant.payload()
         return written(self._key.name, payload, self._key.sign(to_sign(payload)))
 
-    def tell_time(self, place: str, nonce: str) -> str:
-        """This server's signed time, for the helper at that place that drew this nonce."""
+    def sign_time(self, target: str, nonce: str) -> str:
+        """This server's signed time, for the helper of that target that drew this nonce."""
         now_ms = int(self._clock.now().timestamp() * 1000)
-        payload = SignedTime(place=place, nonce=nonce, time_ms=now_ms).payload()
+        payload = SignedTime(place=target, nonce=nonce, time_ms=now_ms).payload()
         return written(self._key.name, payload, self._key.sign(time_to_sign(payload)))
 
     def sign_seal(self, message: bytes) -> tuple[str, bytes]:
@@ -87,17 +87,17 @@ class GrantSigner:
 
 
 class GrantChecker:
-    """Checks grants for one place, and accepts each once."""
+    """Checks grants for one target, and accepts each once."""
 
     def __init__(
         self,
-        place: str,
+        target: str,
         clock: Clock,
         public_keys: Iterable[bytes] = (),
         *,
         most_remembered: int = _MOST_REMEMBERED,
     ) -> None:
-        self._place = place
+        self._target = target
         self._clock = clock
         self._ring = KeyRing(public_keys)
         self._used: dict[str, int] = {}
@@ -107,7 +107,6 @@ class GrantChecker:
 
     @property
     def key_names(self) -> frozenset[str]:
-        """The names of the trusted keys."""
         return self._ring.names
 
     def now(self) -> datetime:
@@ -132,7 +131,7 @@ class GrantChecker:
             raise BadGrant(str(error)) from None
         grant = read_payload(payload)
         now_s = self._clock.now().timestamp()
-        if fault := grant.fault(act, self._place, now_s):
+        if fault := grant.fault(act, self._target, now_s):
             raise (Untimely if fault == UNTIMELY else BadGrant)(fault)
         if grant.digest != digest:
             raise BadGrant("it is for another question")
@@ -142,16 +141,16 @@ class GrantChecker:
         return grant
 
     def read_time(self, text: str) -> SignedTime:
-        """A server's signed time for this place. Raises `BadTime`."""
+        """A server's signed time for this target. Raises `BadTime`."""
         try:
             key, payload, signature = read_written(text)
             self._ring.verify(key, time_to_sign(payload), signature)
         except (BadGrant, BadSignature) as error:
             raise BadTime(str(error)) from None
-        told = read_time_payload(payload)
-        if told.place != self._place:
-            raise BadTime(f"it is for {told.place}, not {self._place}")
-        return told
+        signed = read_time_payload(payload)
+        if signed.place != self._target:
+            raise BadTime(f"it is for {signed.place}, not {self._target}")
+        return signed
 
     def _use(self, grant: Grant, now_s: float) -> None:
         if grant.id in self._used or grant.expires <= self._forgotten_s:

@@ -103,7 +103,6 @@ class LimitTable:
     callers: Mapping[str, Mapping[Limited, int]] = field(default_factory=dict)
 
     def of(self, sub: str, kind: Limited) -> int:
-        """The limit for this caller."""
         own = self.callers.get(sub, {})
         return own[kind] if kind in own else self.everyone[kind]
 

@@ -7,13 +7,15 @@ to it. The owner's reads need neither.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.domain.sharing import ReadKind, ReadNotes, Standing
 
-LOOK_EVERY_S = 3.0
+CHECK_EVERY_S = 3.0
 """How long a right may still be used after its end."""
 _NOTE_EVERY_S = 600.0
 
@@ -34,34 +36,27 @@ class OutputAccess:
         """The same at once, from the last reading; None if only `find` can decide."""
         return self._finder.find_live(actor, Permission.READ_OUTPUT, name)
 
-    async def enter(self, actor: Actor, found: Found, way: ReadKind) -> AccessSession:
+    async def enter(self, actor: Actor, found: Found, kind: ReadKind) -> AccessSession:
         """Record the read before anything is shown. Raises `NotFound` and `Unavailable`."""
         if found.standing is not Standing.OWNER:
             await self._finder.confirm(actor, found)
             reader = actor.user or actor.sub
-            await self._notes.note(reader, found.standing, found.allocation, way)
-        return AccessSession(self._finder, self._notes, self._clock, actor, found, way)
+            await self._notes.note(reader, found.standing, found.allocation, kind)
+        now_s = self._clock.monotonic()
+        return AccessSession(self._finder, self._notes, self._clock, actor, found, kind, now_s)
 
 
+@dataclass(slots=True)
 class AccessSession:
     """One read by one caller, from its first answer to its last."""
 
-    def __init__(
-        self,
-        finder: AllocationFinder,
-        notes: ReadNotes,
-        clock: Clock,
-        actor: Actor,
-        found: Found,
-        way: ReadKind,
-    ) -> None:
-        self._finder = finder
-        self._notes = notes
-        self._clock = clock
-        self._actor = actor
-        self._found = found
-        self._way = way
-        self._noted_s = clock.monotonic()
+    _finder: AllocationFinder
+    _notes: ReadNotes
+    _clock: Clock
+    _actor: Actor
+    _found: Found
+    _kind: ReadKind
+    _noted_s: float
 
     @property
     def is_owners(self) -> bool:
@@ -76,6 +71,6 @@ class AccessSession:
         if self._clock.monotonic() - self._noted_s >= _NOTE_EVERY_S:
             reader = self._actor.user or self._actor.sub
             await self._notes.note(
-                reader, self._found.standing, self._found.allocation, self._way, goes_on=True
+                reader, self._found.standing, self._found.allocation, self._kind, goes_on=True
             )
             self._noted_s = self._clock.monotonic()

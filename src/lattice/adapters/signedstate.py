@@ -22,7 +22,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from lattice.base.signatures import BadSignature, KeyRing, SigningKey
@@ -118,16 +118,11 @@ class SignedStateStore:
         """A lease, renewed in the background until released or lost."""
         return await self._store.lease(ttl_s)
 
-    def watch(
-        self, prefix: str, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
-        """Every change after a revision, in order, none twice."""
-        return self._watched(prefix, after)
-
     @asynccontextmanager
-    async def _watched(
+    async def watch(
         self, prefix: str, after: int
     ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        """Every change after a revision, in order, none twice."""
         async with self._store.watch(prefix, after) as batches:
             yield self._opened_batches(batches)
 

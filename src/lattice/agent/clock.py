@@ -12,16 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from grpc import aio
-
 from lattice.adapters.helper.clock import HelperClock
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, Unavailable
-from lattice.features.link.node.dialler import Dialling
+from lattice.base.errors import LatticeError
+from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.servertime import ServerTime
-from lattice.wire.status import error_of
 from lattice.wire.v1 import agents_pb2 as pb
-from lattice.wire.v1 import link_pb2
 from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub
 
 _log = logging.getLogger("lattice.agent.clock")
@@ -29,7 +25,7 @@ _log = logging.getLogger("lattice.agent.clock")
 _WORTH_S = 2.0
 """Grants tolerate more, but times with a resolution of a second don't."""
 _CHANGED_S = 1.0
-_LOOK_EVERY_S = 2.0
+_CHECK_EVERY_S = 2.0
 _AGAIN_S = 600.0
 _RETRY_S = 30.0
 _ASK_S = 4.0
@@ -60,7 +56,7 @@ class HelperTime:
         self._clock = clock
         self._sleep = sleep
         self._turn = asyncio.Lock()
-        self._told: tuple[float, float] | None = None
+        self._sent: tuple[float, float] | None = None
         """The last difference that was sent, and when by the monotonic clock."""
         self._retry_at = 0.0
         self._trouble = ""
@@ -69,14 +65,14 @@ class HelperTime:
         """Run until cancelled."""
         while True:
             if self._due():
-                await self.tell()
-            await self._sleep(_LOOK_EVERY_S)
+                await self.send_time()
+            await self._sleep(_CHECK_EVERY_S)
 
-    async def tell(self) -> str:
+    async def send_time(self) -> str:
         """Why the helper could not be given the time, or an empty string."""
         ahead_s, asked = self._servers.ahead_s or 0.0, self._clock.monotonic()
         async with self._turn:
-            if self._told is not None and self._told[1] > asked:
+            if self._sent is not None and self._sent[1] > asked:
                 return ""  # another task did it while this one waited
             try:
                 await self._helper.set(await self._ask(await self._helper.challenge()))
@@ -89,11 +85,11 @@ class HelperTime:
                         extra={"ahead_s": round(ahead_s, 3), "reason": error.message},
                     )
                 return error.message
-            self._told, self._trouble = (ahead_s, self._clock.monotonic()), ""
+            self._sent, self._trouble = (ahead_s, self._clock.monotonic()), ""
             _log.info("the helper was told the time", extra={"ahead_s": round(ahead_s, 3)})
             return ""
 
-    def words(self, why: str) -> str:
+    def message(self, why: str) -> str:
         """Both clocks, for a caller with a grant that the helper refuses for its time."""
         node, server = self._clock.now(), self._servers.now()
         ahead_s = (node - server).total_seconds()
@@ -111,9 +107,9 @@ class HelperTime:
         ahead_s, now = self._servers.ahead_s, self._clock.monotonic()
         if ahead_s is None or now < self._retry_at:
             return False
-        if self._told is None:
+        if self._sent is None:
             return abs(ahead_s) > _WORTH_S
-        before_s, at = self._told
+        before_s, at = self._sent
         return abs(ahead_s - before_s) > _CHANGED_S or now - at > _AGAIN_S
 
 
@@ -125,17 +121,8 @@ class LinkedTime:
         self._address = address
 
     async def __call__(self, nonce: str) -> str:
-        address = self._address()
-        if not address:
-            raise Unavailable("This node is not linked to any server.")
-        async with self._dialling.lane(address, link_pb2.BULK) as channel:
+        async with linked_channel(self._dialling, self._address()) as channel:
             stub: Any = AgentIdentityServiceStub(channel)
-            try:
-                told: pb.ToldTime = await stub.TellTime(
-                    pb.TellTimeRequest(nonce=nonce), timeout=_ASK_S
-                )
-            except aio.AioRpcError as error:
-                if error.code().name == "UNAVAILABLE":
-                    self._dialling.give_up(address, link_pb2.BULK)
-                raise error_of(address, error) from None
-        return told.signed
+            request = pb.TellTimeRequest(nonce=nonce)
+            answer: pb.ToldTime = await stub.TellTime(request, timeout=_ASK_S)
+        return answer.signed

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
-from lattice.agent.metrics_door import door_place
+from lattice.agent.metrics_endpoint import metrics_address
 from lattice.agent.sections import AgentConfig
 from lattice.base.config import ConfigReport, load, refused
 from lattice.domain.peer import BadName, checked_name
@@ -43,10 +43,10 @@ def load_agent_config(
     """
     config, report = _read(file, environ)
     config = _with_flags(config, flags)
-    told = _completed(config, report, environ)
+    settings = _completed(config, report, environ)
     if report.problems:
         raise refused(report)
-    return told
+    return settings
 
 
 def _read(file: Path | None, environ: Mapping[str, str]) -> tuple[AgentConfig, ConfigReport]:
@@ -110,7 +110,7 @@ def _completed(
 
 def _check_measuring(config: AgentConfig, report: ConfigReport) -> None:
     try:
-        door_place(config.metrics.listen)
+        metrics_address(config.metrics.listen)
     except ValueError:
         report.problem(
             "metrics.listen",

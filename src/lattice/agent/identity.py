@@ -20,7 +20,7 @@ import grpc
 
 from lattice.access.grants import GrantChecker
 from lattice.agent.identity_cascade import Cascade, expired
-from lattice.agent.identity_issuer import Issuer, dial_terms
+from lattice.agent.identity_issuer import GrpcIssuer, dial_terms
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
     IdentityRefused,
@@ -34,7 +34,7 @@ from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 
 _log = logging.getLogger("lattice.agent.identity")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
-_LOOK_EVERY_S = 30.0
+_CHECK_EVERY_S = 30.0
 _JITTER = 0.1
 
 
@@ -48,7 +48,7 @@ class AgentIdentity:
         self,
         cascade: Cascade,
         store: IdentityStore,
-        issuer: Issuer,
+        issuer: GrpcIssuer,
         clock: Clock,
         *,
         checker: GrantChecker | None = None,
@@ -152,7 +152,7 @@ class AgentIdentity:
         while True:
             due_s = self._due_s()
             if due_s > 0:
-                await self._sleep(min(due_s, _LOOK_EVERY_S))
+                await self._sleep(min(due_s, _CHECK_EVERY_S))
                 if self._store.stamp() != self._stamp:
                     self.reload()
                 continue
@@ -228,5 +228,5 @@ class AgentIdentity:
         if found.origin == MADE_ELSEWHERE:
             # It may be valid for years and shared by all nodes, so get our own soon.
             return now + timedelta(seconds=5 * self._chance())
-        life = found.peer.not_after - found.peer.not_before
-        return found.peer.not_before + life * (2 / 3 - _JITTER * self._chance())
+        lifetime = found.peer.not_after - found.peer.not_before
+        return found.peer.not_before + lifetime * (2 / 3 - _JITTER * self._chance())

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from lattice.agent.identity_issuer import Issuer
+from lattice.agent.config import AgentSettings
+from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
     IdentityRefused,
@@ -31,21 +30,6 @@ from lattice.base.moment import age
 _log = logging.getLogger("lattice.agent.identity")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityOptions:
-    """The flags and environment variables for the node's identity."""
-
-    node: str
-    state_dir: Path
-    spire_socket: str = ""
-    enrol_token: str = field(default="", repr=False)
-    enrol_token_file: Path | None = None
-    bootstrap_cert: Path | None = None
-    bootstrap_key: Path | None = None
-    bootstrap_ca: Path | None = None
-    agent_token: str = field(default="", repr=False)
-
-
 class NoIdentity(ConfigurationError):
     """No step gave an identity; `problems` has the reason for each."""
 
@@ -58,9 +42,9 @@ class Cascade:
     """Tries the steps once for each call."""
 
     def __init__(
-        self, options: IdentityOptions, store: IdentityStore, issuer: Issuer, clock: Clock
+        self, settings: AgentSettings, store: IdentityStore, issuer: GrpcIssuer, clock: Clock
     ) -> None:
-        self._options = options
+        self._settings = settings
         self._store = store
         self._issuer = issuer
         self._clock = clock
@@ -91,13 +75,13 @@ class Cascade:
         if asked_in_vain is not None:
             raise Unavailable(f"No identity yet: {asked_in_vain.message}")
         raise NoIdentity(
-            f"{self._options.node} has no identity.",
-            hint=f"admin: lattice admin enrol {self._options.node}",
+            f"{self._settings.node} has no identity.",
+            hint=f"admin: lattice admin enrol {self._settings.node}",
             problems=tuple(reasons),
         )
 
     def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[StoredIdentity]]], ...]:
-        if self._options.spire_socket:
+        if self._settings.spire_socket:
             raise ConfigurationError(
                 "SPIRE is not built in yet.", hint="Unset LATTICE_SPIRE_SOCKET and enrol the node."
             )
@@ -113,16 +97,16 @@ class Cascade:
         raise _Nothing("no SPIRE socket")
 
     async def _own(self) -> StoredIdentity:
-        kept = self._store.load()
-        if kept is None:
+        stored = self._store.load()
+        if stored is None:
             raise _Nothing(f"none in {self._store.path.parent}")
-        return self._living(kept)
+        return self._living(stored)
 
     async def _enrol(self) -> StoredIdentity:
-        token = self._options.enrol_token
-        if not token and self._options.enrol_token_file is not None:
+        token = self._settings.enrol_token
+        if not token and self._settings.config.enrol_token_file is not None:
             try:
-                token = self._options.enrol_token_file.read_text().strip()
+                token = self._settings.config.enrol_token_file.read_text().strip()
             except OSError as error:
                 raise _Nothing(f"{error.filename}: {error.strerror}") from None
         if not token:
@@ -130,22 +114,22 @@ class Cascade:
         return await self._with(token, "enrolment token")
 
     async def _bootstrap(self) -> StoredIdentity:
-        named = self._options
-        if not (named.bootstrap_cert and named.bootstrap_key and named.bootstrap_ca):
+        named = self._settings.config.bootstrap
+        if not (named.cert and named.key and named.ca):
             raise _Nothing("certificate, key and authorities are not all named")
-        files = (named.bootstrap_cert, named.bootstrap_key, named.bootstrap_ca)
-        return self._living(held_from_files(*files, named.node))
+        found = held_from_files(named.cert, named.key, named.ca, self._settings.node)
+        return self._living(found)
 
     async def _development(self) -> StoredIdentity:
-        if not self._options.agent_token:
+        if not self._settings.agent_token:
             raise _Nothing("LATTICE_AGENT_TOKEN is not set")
         _log.warning("LATTICE_AGENT_TOKEN is for development")
-        return await self._with(self._options.agent_token, "development token")
+        return await self._with(self._settings.agent_token, "development token")
 
     async def _with(self, token: str, origin: str) -> StoredIdentity:
-        key, csr = new_request(self._options.node)
-        given = await self._issuer.enrol(token, self._options.node, csr)
-        found = held(given, key, self._options.node, origin)
+        key, csr = new_request(self._settings.node)
+        given = await self._issuer.enrol(token, self._settings.node, csr)
+        found = held(given, key, self._settings.node, origin)
         self._store.save(found)
         return found
 

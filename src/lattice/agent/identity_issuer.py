@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -26,18 +26,11 @@ from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub, AgentServi
 _TIMEOUT_S = 15.0
 
 
-class Issuer(Protocol):
-    """Issues certificates. Raises `LatticeError`; `Unavailable` if no server could be reached."""
-
-    async def enrol(self, token: str, node: str, csr: str) -> Credentials: ...
-
-    async def renew(
-        self, identity: StoredIdentity, replicas: Sequence[str], csr: str
-    ) -> Credentials: ...
-
-
 class GrpcIssuer:
-    """Issues by the servers. `servers` are their ports for people, where enrolment is."""
+    """Issues by the servers. `servers` are their ports for people, where enrolment is.
+
+    Raises `LatticeError`; `Unavailable` if no server could be reached.
+    """
 
     def __init__(self, servers: Sequence[str], authorities: Path | None) -> None:
         self._servers = tuple(servers)
@@ -45,14 +38,11 @@ class GrpcIssuer:
 
     async def enrol(self, token: str, node: str, csr: str) -> Credentials:
         request = pb.EnrolRequest(token=token, node=node, csr=csr)
-
-        async def ask(address: str) -> pb.Credentials:
-            async with self._people(address) as channel:
-                stub: Any = AgentServiceStub(channel)
-                answer: pb.Credentials = await stub.Enrol(request, timeout=_TIMEOUT_S)
-                return answer
-
-        return value_of(await _first(self._servers, ask), Credentials)
+        return await _first(
+            self._servers,
+            self._people,
+            lambda channel: AgentServiceStub(channel).Enrol(request, timeout=_TIMEOUT_S),
+        )
 
     def _people(self, address: str) -> aio.Channel:
         if self._authorities is None and _is_loopback(address):
@@ -66,16 +56,13 @@ class GrpcIssuer:
     async def renew(
         self, identity: StoredIdentity, replicas: Sequence[str], csr: str
     ) -> Credentials:
-        async def ask(address: str) -> pb.Credentials:
-            credentials, options = dial_terms(identity)
-            async with aio.secure_channel(address, credentials, options) as channel:
-                stub: Any = AgentIdentityServiceStub(channel)
-                answer: pb.Credentials = await stub.Renew(
-                    pb.RenewRequest(csr=csr), timeout=_TIMEOUT_S
-                )
-                return answer
-
-        return value_of(await _first(replicas, ask), Credentials)
+        request = pb.RenewRequest(csr=csr)
+        credentials, options = dial_terms(identity)
+        return await _first(
+            replicas,
+            lambda address: aio.secure_channel(address, credentials, options),
+            lambda channel: AgentIdentityServiceStub(channel).Renew(request, timeout=_TIMEOUT_S),
+        )
 
 
 def dial_terms(
@@ -89,14 +76,17 @@ def dial_terms(
 
 
 async def _first(
-    addresses: Sequence[str], ask: Callable[[str], Awaitable[pb.Credentials]]
-) -> pb.Credentials:
+    addresses: Sequence[str],
+    dial: Callable[[str], aio.Channel],
+    ask: Callable[[Any], Awaitable[pb.Credentials]],
+) -> Credentials:
     failure: LatticeError = Unavailable(
         "No server is named.", hint="Name one: --quorum-endpoint https://HOST:50051."
     )
     for address in addresses:
         try:
-            return await ask(address)
+            async with dial(address) as channel:
+                return value_of(await ask(channel), Credentials)
         except aio.AioRpcError as error:
             failure = error_of(address, error)
             if not isinstance(failure, Unavailable):

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from lattice.base.errors import ConfigurationError, LatticeError
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.agents.model import Credentials
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 
 FILE = "identity.json"
 MADE_ELSEWHERE = "bootstrap files"
@@ -157,17 +157,17 @@ class IdentityStore:
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise IdentityRefused(f"{self.path} is open to others (mode {stat.S_IMODE(mode):04o})")
         try:
-            kept = msgspec.json.decode(raw, type=_Written)
-            keys = tuple(bytes.fromhex(each) for each in kept.grant_keys)
+            written = msgspec.json.decode(raw, type=_Written)
+            keys = tuple(bytes.fromhex(each) for each in written.grant_keys)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
             raise IdentityRefused(f"{self.path} can't be read") from None
         return StoredIdentity(
-            peer=_fitting(kept.certificate, kept.key, kept.authorities, self._node),
-            key=kept.key,
-            certificate=kept.certificate,
-            authorities=kept.authorities,
+            peer=_fitting(written.certificate, written.key, written.authorities, self._node),
+            key=written.key,
+            certificate=written.certificate,
+            authorities=written.authorities,
             grant_keys=keys,
-            replicas=kept.replicas,
+            replicas=written.replicas,
             origin="own certificate",
         )
 

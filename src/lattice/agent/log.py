@@ -36,23 +36,23 @@ class _Json(logging.Formatter):
             name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
         }
         moment = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None)
-        told = extra | {
+        fields = extra | {
             "event": record.getMessage(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "time": f"{moment.isoformat(timespec='microseconds')}Z",
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return redacted(told)
+            fields["exception"] = self.formatException(record.exc_info)
+        return redacted(fields)
 
 
 class _Columns(_Json):
     """For people; without escape sequences that a terminal would act on."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = self.facts(record)
-        exception = told.pop("exception", "")
-        head = f"{told.pop('time')} [{told.pop('level'):8}] {told.pop('event')}"
-        words = [head, *(f"{name}={value!r}" for name, value in sorted(told.items()))]
-        return unarmed("\n".join((" ".join(words), exception)).rstrip("\n"))
+        fields = self.facts(record)
+        exception = fields.pop("exception", "")
+        head = f"{fields.pop('time')} [{fields.pop('level'):8}] {fields.pop('event')}"
+        parts = [head, *(f"{name}={value!r}" for name, value in sorted(fields.items()))]
+        return unarmed("\n".join((" ".join(parts), exception)).rstrip("\n"))

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.adapters.linux.process_info import process_look
+from lattice.adapters.linux.proc import process_info
 from lattice.agent.config import AgentSettings
-from lattice.agent.intake import LinkedIntake
 from lattice.base.clock import Clock
+from lattice.base.errors import DataUnavailable
 from lattice.base.supervisor import Loop, OnFailure
-from lattice.features.link.node.dialler import Dialling
-from lattice.features.link.node.keeper import LinkLine
+from lattice.domain.logs import LogKind, LogSource
+from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.logs.node.budget import Budget
 from lattice.features.logs.node.collector import Collecting
 from lattice.features.logs.node.feed import LogFeed
-from lattice.features.logs.node.quota import NO_QUOTA
+from lattice.features.logs.node.intake import OutputAdmission, PastJob, PastJobs
+from lattice.features.logs.node.quota import NO_QUOTA, Budget
 from lattice.features.logs.node.shipper import Shipping
-from lattice.features.logs.node.spool import StreamSpool
-from lattice.features.logs.node.writers import ProcessLook
+from lattice.features.logs.node.spool import StoredChunk, StreamSpool
+from lattice.features.logs.node.writers import ProcessInfo
+from lattice.wire.v1 import logs_pb2 as pb
+from lattice.wire.v1.logs_pb2_grpc import LogIntakeStub
 
 _PROC = Path("/proc")
+_ASK_S = 15.0
+_STORE_S = 120.0
+_T = TypeVar("_T")
 
 
 class LogParts:
@@ -33,27 +39,28 @@ class LogParts:
 
     def __init__(
         self,
-        told: AgentSettings,
+        settings: AgentSettings,
         jobs: NodeJobs,
         dialling: Dialling,
-        link: Callable[[], LinkLine | None],
+        address: Callable[[], str],
         clock: Clock,
         servers: ServerTime,
         helper: HelperChannel,
     ) -> None:
-        config = told.config
+        """`address` returns that of the linked replica, or ""."""
+        config = settings.config
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
-        intake = LinkedIntake(dialling, lambda: line.address if (line := link()) else "", servers)
+        intake = LinkedIntake(dialling, address, servers)
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
-            told.node,
+            settings.node,
             folder,
             intake,
             HelperOutputs(helper),
             jobs,
-            _look,
+            _read_process,
             clock,
             stamps=servers,
             room=self.budget.room,
@@ -63,13 +70,12 @@ class LogParts:
         self.feed = LogFeed(
             lambda: self.collecting.followed,
             unread=self.collecting.unread,
-            told=servers.told,
+            to_server_time=servers.to_server_time,
             ahead_s=lambda: servers.ahead_s,
         )
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
 
     def loops(self) -> tuple[Loop, ...]:
-        """Its background loops."""
         return (
             # A reader that hangs on a dead share ends only with the process. A second one beside it
             # would write to the same spool.
@@ -87,6 +93,104 @@ class LogParts:
         return tuple(self.collecting.spools())
 
 
-def _look(pid: int) -> ProcessLook | None:
-    seen = process_look(_PROC, pid)
-    return ProcessLook(*seen) if seen else None
+class LinkedIntake:
+    """Calls the linked replica; `address` returns "" while there is none.
+
+    Times of the node are converted to the servers' time, and times of the servers to the node's.
+    """
+
+    def __init__(self, dialling: Dialling, address: Callable[[], str], servers: ServerTime) -> None:
+        self._dialling = dialling
+        self._address = address
+        self._servers = servers
+
+    async def admit(
+        self,
+        job_id: int,
+        started: float,
+        pids: Sequence[int],
+        *,
+        kind: LogKind = LogKind.STDOUT,
+        with_stored: bool = False,
+    ) -> OutputAdmission:
+        request = pb.AdmitOutputRequest(
+            job_id=job_id,
+            started=self._servers.to_server_time(started),
+            pids=pids,
+            kind=kind.value,
+            tell_stored=with_stored,
+        )
+        return await self._admission(request)
+
+    async def admit_noted(
+        self,
+        job_id: int,
+        started: float,
+        *,
+        until: float = 0.0,
+        skip: int = 0,
+        with_stored: bool = False,
+    ) -> OutputAdmission:
+        until = self._servers.to_server_time(until) if until > 0 else until
+        noted = pb.NotedOutput(until=until, skip=skip)
+        admission = await self._admission(
+            pb.AdmitOutputRequest(
+                job_id=job_id,
+                started=self._servers.to_server_time(started),
+                noted=noted,
+                tell_stored=with_stored,
+            )
+        )
+        if not admission.since_ms:
+            raise DataUnavailable("This server is older than the node and knows of no notes.")
+        return admission
+
+    async def _admission(self, request: pb.AdmitOutputRequest) -> OutputAdmission:
+        answer: pb.AdmittedOutput = await self._ask(
+            lambda stub: stub.AdmitOutput(request, timeout=_ASK_S)
+        )
+        stored = {
+            (LogKind(each.kind), LogSource.parse(each.source)): StoredChunk(
+                each.chunks, each.offset, each.line, each.last
+            )
+            for each in answer.stored
+        }
+        return OutputAdmission(
+            answer.grant, answer.path, stored, answer.noted_since_ms, answer.noted_until_ms
+        )
+
+    async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
+        answer: pb.StoredChunk = await self._ask(
+            lambda stub: stub.StoreChunk(self._in_server_time(parts), timeout=_STORE_S)
+        )
+        return answer.number
+
+    async def _in_server_time(
+        self, parts: AsyncIterator[pb.ChunkPart]
+    ) -> AsyncIterator[pb.ChunkPart]:
+        async for part in parts:
+            if part.HasField("head"):
+                part.head.started = self._servers.to_server_time(part.head.started)
+            yield part
+
+    async def past_jobs(self, since: float) -> PastJobs:
+        ahead_s = self._servers.ahead_s or 0.0
+        request = pb.ListNodeJobsRequest(since=since - ahead_s)
+        answer: pb.NodeJobList = await self._ask(
+            lambda stub: stub.ListNodeJobs(request, timeout=_ASK_S)
+        )
+        to_node_time = self._servers.to_node_time
+        jobs = tuple(
+            PastJob(each.job_id, to_node_time(each.started), to_node_time(each.ended))
+            for each in answer.jobs
+        )
+        return PastJobs(jobs, complete=not answer.incomplete)
+
+    async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
+        async with linked_channel(self._dialling, self._address()) as channel:
+            return await call(LogIntakeStub(channel))
+
+
+def _read_process(pid: int) -> ProcessInfo | None:
+    seen = process_info(_PROC, pid)
+    return ProcessInfo(*seen) if seen else None

@@ -32,17 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     file, check = options.pop("config"), options.pop("check_config")
     try:
-        told = load_agent_config(file, options, os.environ)
+        settings = load_agent_config(file, options, os.environ)
         if check:
             print("configuration: ok")
             return 0
-        log = told.config.log
+        log = settings.config.log
         configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
         _share_memory()
         reset_inherited_signals()
         pauses = LoopPauses()
         with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
-            runner.run(run(told, pauses))
+            runner.run(run(settings, pauses))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]
         lines += [f"Hint: {error.hint}"] if error.hint else []

@@ -25,7 +25,7 @@ from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import AgentSettings
 from lattice.agent.diag import DiagParts
 from lattice.agent.identity import AgentIdentity
-from lattice.agent.identity_cascade import Cascade, IdentityOptions
+from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
@@ -37,7 +37,7 @@ from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metric import MetricKind
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
-from lattice.features.attach.node.session_end import TerminalPassing
+from lattice.features.attach.node import TerminalPassing
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, LinkLine, NodeSelf
@@ -45,43 +45,32 @@ from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.link.node.sessions import NodeSessions
 from lattice.features.telemetry.node.exposition import ExposedFigure
-from lattice.wire.v1.link_pb2 import Welcome
+
+_log = logging.getLogger("lattice.agent")
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def process_figures(supervisor: Supervisor, pauses: LoopPauses) -> Iterator[ExposedFigure]:
     """Metrics of the process, read at each scrape."""
+    counter, gauge = MetricKind.COUNTER, MetricKind.GAUGE
     for name, count in supervisor.failures.items():
         yield ExposedFigure(
             "lattice_loop_failures_total",
-            MetricKind.COUNTER,
+            counter,
             "failures of background loops",
             float(count),
             (("loop", name),),
         )
-    for name, kind, words, value in (
-        (
-            "longest_pause_seconds",
-            MetricKind.GAUGE,
-            "longest turn of the last minutes",
-            pauses.longest_s,
-        ),
-        ("busy_seconds_total", MetricKind.COUNTER, "time its turns took", pauses.busy_s),
-        ("turns_total", MetricKind.COUNTER, "turns of the event loop", float(pauses.turns)),
+    for name, kind, text, value in (
+        ("longest_pause_seconds", gauge, "longest turn of the last minutes", pauses.longest_s),
+        ("busy_seconds_total", counter, "time its turns took", pauses.busy_s),
+        ("turns_total", counter, "turns of the event loop", float(pauses.turns)),
     ):
-        yield ExposedFigure(f"lattice_event_loop_{name}", kind, words, value)
+        yield ExposedFigure(f"lattice_event_loop_{name}", kind, text, value)
 
 
-def terminal_passing(helper: HelperChannel) -> TerminalPassing:
-    """Passes frames between the link and terminals in this node's jobs."""
-    return TerminalPassing(HelperTerminals(helper))
-
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-_log = logging.getLogger("lattice.agent")
-
-
-async def run(told: AgentSettings, pauses: LoopPauses) -> None:
+async def run(settings: AgentSettings, pauses: LoopPauses) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises `LoopFailed` after an orderly stop, if a required loop failed.
@@ -91,102 +80,112 @@ async def run(told: AgentSettings, pauses: LoopPauses) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor(SystemClock(), stop.set)
-    await run_until(stop, told, supervisor, pauses)
+    await run_until(stop, settings, supervisor, pauses)
     supervisor.check()
 
 
-async def run_until(
-    stop: asyncio.Event, told: AgentSettings, supervisor: Supervisor, pauses: LoopPauses
-) -> None:
-    """Run all parts of the agent until `stop` is set."""
-    clock = SystemClock()
-    loop = asyncio.get_running_loop()
+class _Link:
+    """The node's link. The parts that use it are made before the keeper that opens it."""
+
     keeper: LinkKeeper | None = None
 
-    def link() -> LinkLine | None:
-        return keeper.line if keeper else None
+    def line(self) -> LinkLine | None:
+        return self.keeper.line if self.keeper else None
 
-    def address() -> str:
-        return line.address if (line := link()) else ""
+    def address(self) -> str:
+        return line.address if (line := self.line()) else ""
 
+    def ahead_s(self) -> float | None:
+        return line.ahead_s if (line := self.line()) else None
+
+
+async def run_until(
+    stop: asyncio.Event, settings: AgentSettings, supervisor: Supervisor, pauses: LoopPauses
+) -> None:
+    """Run all parts of the agent until `stop` is set."""
+    clock, link = SystemClock(), _Link()
+    # Until the link has measured, this is the node's own clock; grants need the link anyway.
+    servers = ServerTime(clock, link.ahead_s)
+    checker = GrantChecker(settings.node, servers)
+    identity = _identity(settings, checker, clock)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, identity.reload)
+    obtaining = asyncio.create_task(identity.obtain(), name="identity")
+    if not await _before(stop, obtaining):
+        return
+    obtaining.result()
     async with AsyncExitStack() as stack:
-        # Until the link has measured, this is the node's own clock; grants need the link anyway.
-        servers = ServerTime(clock, lambda: line.ahead_s if (line := link()) else None)
-        checker = GrantChecker(told.node, servers)
-        identity = _identity(told, checker, clock)
-        loop.add_signal_handler(signal.SIGHUP, identity.reload)
-        obtaining = asyncio.create_task(identity.obtain(), name="identity")
-        if not await _before(stop, obtaining):
-            return
-        obtaining.result()
-
-        jobs = NodeJobs(Roots(spool=told.config.slurmd.spool_dir), clock)
-        dialling = Dialling(identity)
-        stack.push_async_callback(dialling.aclose)
-        helper_time = HelperTime(
-            HelperClock(HelperChannel(told.config.helper.socket, timeout_s=5.0)),
-            LinkedTime(dialling, address),
-            servers,
-            clock,
-        )
-        helper = HelperChannel(told.config.helper.socket, telling=helper_time)
-        logs = LogParts(told, jobs, dialling, link, clock, servers, helper)
-        telemetry = TelemetryParts(
-            told,
-            jobs,
-            dialling,
-            link,
-            clock,
-            servers,
-            lambda: logs.collecting.followed,
-            lambda: process_figures(supervisor, pauses),
-        )
-        stack.callback(telemetry.close)
-        diag = DiagParts(told, jobs, clock, servers, helper, telemetry)
-        sessions = NodeSessions(
-            dialling,
-            checker,
-            {
-                StreamKind.ECHO: serve_echo,
-                StreamKind.LOGS: logs.feed,
-                **telemetry.serving,
-                **diag.serving,
-            },
-            {StreamKind.ATTACH: terminal_passing(helper)},
-        )
-        stack.push_async_callback(sessions.aclose)
-
-        def welcomed(welcome: Welcome) -> None:
-            identity.learned(welcome.replicas)
-
-        keeper = LinkKeeper(
-            _myself(told.node, telemetry.gpu_health.current),
-            dialling,
-            Redial(told.node, (*identity.replicas, *told.link_to), Random()),  # noqa: S311
-            clock,
-            sessions.take,
-            welcomed,
-            on_refused=identity.doubt,
-        )
-        await stack.enter_async_context(
-            supervisor.running(
-                Loop("identity", identity.run, OnFailure.RESTART),
-                Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
-                Loop("jobs", jobs.run, OnFailure.RESTART),
-                Loop("link", keeper.run, OnFailure.RESTART),
-                Loop("helper's clock", helper_time.run, OnFailure.RESTART),
-                *logs.loops(),
-                *telemetry.loops(),
-                *diag.loops(),
-            )
-        )
+        figures = partial(process_figures, supervisor, pauses)
+        loops = _parts(stack, settings, link, identity, checker, servers, clock, figures)
+        await stack.enter_async_context(supervisor.running(*loops))
         settle()
-        _log.info("running", extra={"node": told.node, "version": __version__})
-        if missing := without_helper(told.config.helper.socket):
+        _log.info("running", extra={"node": settings.node, "version": __version__})
+        if missing := without_helper(settings.config.helper.socket):
             _log.warning("no helper", extra={"missing": missing})
         pauses.start()
         await stop.wait()
         _log.info("stopping")
+
+
+def _parts(
+    stack: AsyncExitStack,
+    settings: AgentSettings,
+    link: _Link,
+    identity: AgentIdentity,
+    checker: GrantChecker,
+    servers: ServerTime,
+    clock: Clock,
+    figures: Callable[[], Iterator[ExposedFigure]],
+) -> tuple[Loop, ...]:
+    """Create every part; `stack` closes them. Returns their loops."""
+    jobs = NodeJobs(Roots(spool=settings.config.slurmd.spool_dir), clock)
+    dialling = Dialling(identity)
+    stack.push_async_callback(dialling.aclose)
+    socket = settings.config.helper.socket
+    helper_time = HelperTime(
+        HelperClock(HelperChannel(socket, timeout_s=5.0)),
+        LinkedTime(dialling, link.address),
+        servers,
+        clock,
+    )
+    helper = HelperChannel(socket, telling=helper_time)
+    logs = LogParts(settings, jobs, dialling, link.address, clock, servers, helper)
+    telemetry = TelemetryParts(
+        settings,
+        jobs,
+        dialling,
+        link.line,
+        clock,
+        servers,
+        lambda: logs.collecting.followed,
+        figures,
+    )
+    stack.callback(telemetry.close)
+    diag = DiagParts(settings, jobs, clock, servers, helper, telemetry)
+    sessions = NodeSessions(
+        dialling,
+        checker,
+        {
+            StreamKind.ECHO: serve_echo,
+            StreamKind.LOGS: logs.feed,
+            **telemetry.serving,
+            **diag.serving,
+        },
+        {StreamKind.ATTACH: TerminalPassing(HelperTerminals(helper))},
+    )
+    stack.push_async_callback(sessions.aclose)
+    keeper = link.keeper = _keeper(
+        settings, identity, dialling, clock, sessions, telemetry.gpu_health.current
+    )
+    return (
+        Loop("identity", identity.run, OnFailure.RESTART),
+        Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
+        Loop("jobs", jobs.run, OnFailure.RESTART),
+        Loop("link", keeper.run, OnFailure.RESTART),
+        Loop("helper's clock", helper_time.run, OnFailure.RESTART),
+        *logs.loops(),
+        *telemetry.loops(),
+        *diag.loops(),
+    )
 
 
 def without_helper(socket: Path) -> str:
@@ -199,38 +198,43 @@ def without_helper(socket: Path) -> str:
     )
 
 
-def _identity(told: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
-    config = told.config
-    store = IdentityStore(config.state_dir, told.node)
-    issuer = GrpcIssuer(told.enrol_at, config.bootstrap.ca)
-    options = IdentityOptions(
-        node=told.node,
-        state_dir=config.state_dir,
-        spire_socket=told.spire_socket,
-        enrol_token=told.enrol_token,
-        enrol_token_file=config.enrol_token_file,
-        bootstrap_cert=config.bootstrap.cert,
-        bootstrap_key=config.bootstrap.key,
-        bootstrap_ca=config.bootstrap.ca,
-        agent_token=told.agent_token,
-    )
+def _identity(settings: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
+    config = settings.config
+    store = IdentityStore(config.state_dir, settings.node)
+    issuer = GrpcIssuer(settings.enrol_at, config.bootstrap.ca)
     return AgentIdentity(
-        Cascade(options, store, issuer, clock),
+        Cascade(settings, store, issuer, clock),
         store,
         issuer,
         clock,
         checker=checker,
-        replicas=told.link_to,
+        replicas=settings.link_to,
     )
 
 
-def _myself(node: str, health: Callable[[], NodeHealth]) -> NodeSelf:
-    return NodeSelf(
-        node=node,
+def _keeper(
+    settings: AgentSettings,
+    identity: AgentIdentity,
+    dialling: Dialling,
+    clock: Clock,
+    sessions: NodeSessions,
+    health: Callable[[], NodeHealth],
+) -> LinkKeeper:
+    me = NodeSelf(
+        node=settings.node,
         boot_id=_BOOT_ID.read_text().strip(),
         instance=secrets.token_hex(16),
         agent_version=__version__,
         health=health,
+    )
+    return LinkKeeper(
+        me,
+        dialling,
+        Redial(settings.node, (*identity.replicas, *settings.link_to), Random()),  # noqa: S311
+        clock,
+        sessions.take,
+        lambda welcome: identity.learned(welcome.replicas),
+        on_refused=identity.doubt,
     )
 
 

@@ -58,7 +58,6 @@ class Call(NamedTuple, Generic[T]):
         return self.method == "GET" or self.idempotent or bool(self.key)
 
     def with_header(self, name: str, value: str) -> Call[T]:
-        """A copy with one more header."""
         return self._replace(headers=(*self.headers, (name, value)))
 
 
@@ -110,8 +109,8 @@ class StreamCall(NamedTuple, Generic[T]):
 
     def from_cursor(self, cursor: str) -> StreamCall[T]:
         """A copy that continues from the cursor."""
-        kept = tuple(pair for pair in self.params if pair[0] not in self.beginning)
-        return self._replace(params=_with(kept, "cursor", cursor))
+        remaining = tuple(pair for pair in self.params if pair[0] not in self.beginning)
+        return self._replace(params=_with(remaining, "cursor", cursor))
 
 
 class BytesCall(NamedTuple):
@@ -141,8 +140,8 @@ class TerminalCall(NamedTuple):
 
 
 def _with(pairs: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
-    kept = tuple(pair for pair in pairs if pair[0] != name)
-    return (*kept, (name, value))
+    others = tuple(pair for pair in pairs if pair[0] != name)
+    return (*others, (name, value))
 
 
 def params(**values: str | int | bool | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:

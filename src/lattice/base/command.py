@@ -8,6 +8,7 @@ case, because importing click takes longer than the rest of a short command.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 
 class Option:
@@ -15,19 +16,6 @@ class Option:
 
     The value of a `dashed` option may begin with a dash.
     """
-
-    __slots__ = (
-        "choices",
-        "complete",
-        "dashed",
-        "flags",
-        "help",
-        "metavar",
-        "name",
-        "read",
-        "repeat",
-        "switch",
-    )
 
     def __init__(
         self,
@@ -52,33 +40,21 @@ class Option:
         self.switch = not metavar and not choices
 
 
-class Argument:
+class Argument(NamedTuple):
     """A word without a dash. Only the last argument of a command may repeat.
 
     An argument that is `behind` takes all words after a `--`, and no others.
     """
 
-    __slots__ = ("behind", "choices", "complete", "name", "repeat", "required")
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        required: bool = True,
-        repeat: bool = False,
-        choices: tuple[str, ...] = (),
-        complete: str = "",
-        behind: bool = False,
-    ) -> None:
-        self.name = name
-        self.behind = behind
-        self.required = required
-        self.repeat = repeat
-        self.choices = choices
-        self.complete = complete
+    name: str
+    required: bool = True
+    repeat: bool = False
+    choices: tuple[str, ...] = ()
+    complete: str = ""
+    behind: bool = False
 
 
-class Command:
+class Command(NamedTuple):
     """One verb. `run(shell, **values)` carries it out and returns the exit code.
 
     An `offline` command needs no server and no configuration: `run(**values)`. In a command that
@@ -86,40 +62,15 @@ class Command:
     follow belong to the program to be run.
     """
 
-    __slots__ = (
-        "examples",
-        "name",
-        "offline",
-        "params",
-        "passes_on",
-        "permission",
-        "run",
-        "summary",
-        "text",
-    )
-
-    def __init__(  # noqa: PLR0913 - each is shown to people or needed by the shell
-        self,
-        name: str,
-        *,
-        summary: str,
-        text: str,
-        run: Callable[..., int],
-        params: tuple[Option | Argument, ...] = (),
-        examples: tuple[tuple[str, str], ...] = (),
-        permission: str = "none",
-        offline: bool = False,
-        passes_on: bool = False,
-    ) -> None:
-        self.name = name
-        self.passes_on = passes_on
-        self.summary = summary
-        self.text = text
-        self.run = run
-        self.params = params
-        self.examples = examples
-        self.permission = permission
-        self.offline = offline
+    name: str
+    summary: str
+    text: str
+    run: Callable[..., int]
+    params: tuple[Option | Argument, ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+    permission: str = "none"
+    offline: bool = False
+    passes_on: bool = False
 
 
 FORMATS = ("table", "wide", "json", "yaml")

@@ -44,7 +44,7 @@ _BROKEN: Any = object()
 
 
 class ConfigReport:
-    """All problems and warnings, each with its place in the file."""
+    """All problems and warnings, each with its line in the file."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -85,7 +85,7 @@ class ConfigReport:
         """Skip rules that depend on this path; its fault is reported elsewhere."""
         self._broken.add(path)
 
-    def place(self, path: str, line: int) -> None:
+    def record_line(self, path: str, line: int) -> None:
         """Record the line of a key. The first one counts."""
         self._lines.setdefault(path, line)
 
@@ -101,8 +101,8 @@ class ConfigReport:
         while line is None and at:
             line = self._lines.get(at)
             at = at.rpartition(".")[0] if not at.endswith("]") else at.rpartition("[")[0]
-        place = f"{self.source}:{line}" if line else self.source
-        return line or 0, f"{place}: {path}: {text}" if path else f"{place}: {text}"
+        location = f"{self.source}:{line}" if line else self.source
+        return line or 0, f"{location}: {path}: {text}" if path else f"{location}: {text}"
 
 
 def load(kind: type[T], file: Path, environ: Mapping[str, str]) -> tuple[T, ConfigReport]:
@@ -135,8 +135,8 @@ def _tree_of(file: Path) -> Node | None:
     try:
         return compose(_text_of(file))
     except NotATree as error:
-        place = f"{file}:{error.place}" if error.place else str(file)
-        raise _refused(str(file), (f"{place}: {error}",)) from None
+        location = f"{file}:{error.location}" if error.location else str(file)
+        raise _refused(str(file), (f"{location}: {error}",)) from None
 
 
 def _text_of(file: Path) -> str:
@@ -193,7 +193,7 @@ class _Reader:
             if not isinstance(key, ScalarNode):
                 continue
             at = below(path, key)
-            self._report.place(at, key.start_mark.line + 1)
+            self._report.record_line(at, key.start_mark.line + 1)
             if key.value in names:
                 self._take(members, names[key.value], value, at)
             elif key.value != "<<":
@@ -244,7 +244,7 @@ class _Reader:
         items = []
         for index, each in enumerate(node.value):
             at = f"{path}[{index}]"
-            self._report.place(at, line_of(each))
+            self._report.record_line(at, line_of(each))
             value = self.value(kind, each, about, at)
             # A blank keeps the index of the others, which problems name.
             items.append(_blank(kind) if value is _BROKEN else value)
@@ -257,7 +257,7 @@ class _Reader:
         items: dict[str, Any] = {}
         for key, each in node.value:
             at = below(path, key)
-            self._report.place(at, line_of(key))
+            self._report.record_line(at, line_of(key))
             value = self.value(kind, each, about, at)
             if isinstance(key, ScalarNode) and value is not _BROKEN:
                 items[key.value] = value
@@ -277,13 +277,17 @@ class _Reader:
     def _secret_from(self, file: Path, path: str, at: str) -> Any:
         try:
             with file.open("rb") as stream:
-                text = stream.read(_LARGEST_SECRET_BYTES).decode("utf-8")
+                raw = stream.read(_LARGEST_SECRET_BYTES + 1)
+            # The size first: a file that is cut may end within a character.
+            text = raw.decode("utf-8") if len(raw) <= _LARGEST_SECRET_BYTES else None
         except OSError as error:
             self._report.unreadable(at, f"{file} can't be read: {error.strerror}")
         except UnicodeDecodeError:
             self._report.unreadable(at, f"{file} is not UTF-8 text")
         else:
-            return Secret(text.removesuffix("\n").removesuffix("\r"))
+            if text is not None:
+                return Secret(text.removesuffix("\n").removesuffix("\r"))
+            self._report.unreadable(at, f"{file} is larger than {_LARGEST_SECRET_BYTES} bytes")
         self._report.distrust(path)
         return _BROKEN
 
@@ -377,8 +381,8 @@ def _parses(kind: Any) -> bool:
 
 
 def _wanted(kind: Any) -> str:
-    words = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
-    return words.get(kind, "text")
+    names = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
+    return names.get(kind, "text")
 
 
 def _either(choices: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ _COLOUR = (
     r"(?:[349][0-7]|10[0-7]|[34]9|[34]8[;:]5[;:]\d{1,3}|[34]8[;:]2[;:]\d{0,3}(?:[;:]\d{1,3}){2,3})"
 )
 # Left out: 5 and 6 blink, 8 hides, 10 to 20 change the font.
-_LOOK = rf"(?:{_COLOUR}|4:[0-5]|0{{0,2}}[0-4]|0{{0,2}}[79]|2[1-5]|2[789])"
-_SGR = re.compile(rf"(\x1b\[(?:{_LOOK})?(?:;(?:{_LOOK})?){{0,15}}m)")
+_ATTRIBUTE = rf"(?:{_COLOUR}|4:[0-5]|0{{0,2}}[0-4]|0{{0,2}}[79]|2[1-5]|2[789])"
+_SGR = re.compile(rf"(\x1b\[(?:{_ATTRIBUTE})?(?:;(?:{_ATTRIBUTE})?){{0,15}}m)")
 _ANY_SGR = re.compile(r"\x1b\[[\d;:]{0,64}m")
 _ERASE = re.compile(r"\x1b\[[0-2]?[JK]")
 RESET = "\x1b[0m"

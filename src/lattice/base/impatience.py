@@ -53,7 +53,6 @@ class ImpatientReader(Generic[K]):
 
     @property
     def stuck(self) -> int:
-        """The number of threads that hang."""
         with self._threads.lock:
             return self._threads.hanging
 

@@ -235,7 +235,6 @@ def _out_of_range(value: int, rule: FieldRule) -> str:
 
 
 def in_path(path: str, field: RequestField) -> bool:
-    """True if the path names the field."""
     return f"{{{field.wire_name}}}" in path
 
 

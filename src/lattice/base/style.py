@@ -6,6 +6,7 @@ The shell examines the terminal once and passes this on, so that rendering needs
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple
 
 _CODES = {
     "bold": "1",
@@ -18,36 +19,24 @@ _CODES = {
 }
 
 
-class Style:
+class Style(NamedTuple):
     """`width` is None if lines are never cut (a pipe); `zone` is None for the machine's zone.
 
     `height` is the number of lines that can be repainted, or None.
     """
 
-    __slots__ = ("colour", "glyphs", "height", "wide", "width", "zone")
+    width: int | None = None
+    height: int | None = None
+    colour: bool = False
+    glyphs: bool = True
+    wide: bool = False
+    zone: tzinfo | None = None
 
-    def __init__(
-        self,
-        *,
-        width: int | None = None,
-        height: int | None = None,
-        colour: bool = False,
-        glyphs: bool = True,
-        wide: bool = False,
-        zone: tzinfo | None = None,
-    ) -> None:
-        self.width = width
-        self.height = height
-        self.colour = colour
-        self.glyphs = glyphs
-        self.wide = wide
-        self.zone = zone
-
-    def paint(self, text: str, look: str) -> str:
-        """The text in a look such as `green` or `bold`; unchanged without colour."""
-        if not self.colour or not look or not text:
+    def paint(self, text: str, attributes: str) -> str:
+        """The text with attributes such as `green` or `bold`; unchanged without colour."""
+        if not self.colour or not attributes or not text:
             return text
-        codes = ";".join(_CODES[each] for each in look.split())
+        codes = ";".join(_CODES[each] for each in attributes.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def glyph(self, sign: str, plain: str) -> str:
@@ -55,7 +44,6 @@ class Style:
         return sign if self.glyphs else plain
 
     def local(self, moment: datetime) -> datetime:
-        """The time in the chosen zone."""
         return moment.astimezone(self.zone)
 
     @property

@@ -1,6 +1,6 @@
 """Tables of text that fit the terminal and are safe to show. Pure.
 
-The text of each cell is made inert here, so that no caller can forget it. Its look is added
+The text of each cell is made inert here, so that no caller can forget it. Its attributes are added
 afterwards, around the padded text.
 """
 
@@ -15,7 +15,7 @@ GAP = "  "
 UNKNOWN = "—"
 
 Cell = str | tuple[str, str]
-"""Text, or text with its look."""
+"""Text, or text with its attributes, such as `bold`."""
 
 
 class Column:
@@ -62,8 +62,8 @@ def _note_lines(note: str, style: Style) -> list[str]:
 
 
 def _split(cell: Cell) -> tuple[str, str]:
-    text, look = (cell, "") if isinstance(cell, str) else cell
-    return inert(text) or UNKNOWN, look
+    text, attributes = (cell, "") if isinstance(cell, str) else cell
+    return inert(text) or UNKNOWN, attributes
 
 
 def _squeeze(columns: Sequence[Column], widths: list[int], width: int) -> None:
@@ -83,13 +83,13 @@ def _line(
 ) -> str:
     parts = []
     last = len(columns) - 1
-    for index, (text, look) in enumerate(row):
+    for index, (text, attributes) in enumerate(row):
         shown = cut(text, widths[index]) if style.width is not None else text
         filled = shown
         if index != last or columns[index].right:
             filled = pad(shown, widths[index], right=columns[index].right)
         # Colour the text only, never the padding.
-        parts.append(filled.replace(shown, style.paint(shown, look), 1) if shown else filled)
+        parts.append(filled.replace(shown, style.paint(shown, attributes), 1) if shown else filled)
     return GAP.join(parts).rstrip(" ") + "\n"
 
 
@@ -98,17 +98,17 @@ def fields(pairs: Iterable[tuple[str, Cell]], style: Style, *, indent: str = "  
 
     A value that is too long continues below itself.
     """
-    kept = [(name, *_split(cell)) for name, cell in pairs if _text(cell)]
-    width = max((cells(name) for name, _, _ in kept), default=0)
+    shown = [(name, *_split(cell)) for name, cell in pairs if _text(cell)]
+    width = max((cells(name) for name, _, _ in shown), default=0)
     margin = len(indent) + width + len(GAP)
     lines = []
-    for name, text, look in kept:
+    for name, text, attributes in shown:
         head = indent + style.paint(name, "dim") + " " * (width - cells(name)) + GAP
         pieces = [text]
         if style.width is not None and cells(text) > style.width - margin:
             pieces = wrapped(text, max(style.width - margin, 20))
         for piece in pieces:
-            lines.append(head + style.paint(piece, look) + "\n")
+            lines.append(head + style.paint(piece, attributes) + "\n")
             head = " " * margin
     return "".join(lines)
 

@@ -13,7 +13,7 @@ import shlex
 from lattice.base.errors import UsageError
 
 
-def shell_words(text: str) -> tuple[str, ...]:
+def shell_split(text: str) -> tuple[str, ...]:
     """Split the text into words as a shell does. Raises `UsageError`."""
     try:
         return tuple(shlex.split(text))
@@ -87,13 +87,13 @@ def cut(text: str, width: int) -> str:
     """The text in at most `width` cells, with an ellipsis if it was cut."""
     if cells(text) <= width:
         return text
-    kept, used = [], 0
+    shown, used = [], 0
     for letter in text:
         used += _letter_cells(letter)
         if used > width - 1:
             break
-        kept.append(letter)
-    return "".join(kept) + ELLIPSIS if width > 0 else ""
+        shown.append(letter)
+    return "".join(shown) + ELLIPSIS if width > 0 else ""
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

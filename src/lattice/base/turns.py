@@ -1,21 +1,48 @@
 """Runs heavy work in a few threads, with fair turns among callers.
 
-The work of one caller runs in one thread at a time, one quantum per turn. A caller with ten
-searches gets as many turns as a caller with one. The event loop only hands out turns.
+`asyncio.to_thread` starts up to 32 threads, each of which competes with the event loop for the
+interpreter. These few have the priority of the loop. A thread of lower priority could hold the
+interpreter while it waits for a processor, and the loop would wait too.
+
+The work of one caller of `Turns` runs in one thread at a time, one quantum per turn. A caller with
+ten searches gets as many turns as a caller with one. The event loop only hands out turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from typing import ParamSpec, TypeVar
 
-from lattice.base.heavy import few
-
+_MOST_THREADS = 4
+_Arguments = ParamSpec("_Arguments")
+_Found = TypeVar("_Found")
 _QUANTUM_S = 0.02
+
+
+def few() -> int:
+    """Half of the processors and at most 4, so that the event loop keeps one."""
+    return max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
+
+
+async def in_few_threads(
+    work: Callable[_Arguments, _Found], *arguments: _Arguments.args, **named: _Arguments.kwargs
+) -> _Found:
+    """Return what `work` returns, or raise what it raises. Waits until a thread is free."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _pool(), lambda: work(*arguments, **named)
+    )
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(few(), thread_name_prefix="heavy")
 
 
 @dataclass(eq=False, slots=True)

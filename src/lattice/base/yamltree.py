@@ -20,11 +20,11 @@ _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "
 
 
 class NotATree(ValueError):
-    """The text is not YAML, or exceeds a bound. `place` is `line:column` or empty."""
+    """The text is not YAML, or exceeds a bound. `location` is `line:column` or empty."""
 
     def __init__(self, text: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(text)
-        self.place = f"{mark.line + 1}:{mark.column + 1}" if mark else ""
+        self.location = f"{mark.line + 1}:{mark.column + 1}" if mark else ""
 
 
 def compose(text: str) -> Node | None:

@@ -30,11 +30,11 @@ def attach(
     *,
     term: str,
     quiet: bool,
-    say: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> int:
     """Connect this terminal, or pipes if there is none, to the session. Returns the exit code."""
     local = None
-    if _is_terminal(_KEYS) and _is_terminal(_SCREEN):
+    if os.isatty(_KEYS) and os.isatty(_SCREEN):
         local = LocalTerminal(_KEYS, _SCREEN)
     terminal = (term or "dumb") if local is not None else ""
     size = local.size() if local is not None else _SIZE_OF_NONE
@@ -51,16 +51,9 @@ def attach(
     link.adopt(wire)
     gc.enable()
     if local is not None:
-        return AttachedTerminal(link, local, clock, quiet=quiet, say_after=say).run()
+        return AttachedTerminal(link, local, clock, quiet=quiet, warn=warn).run()
     descriptors = (_KEYS if _is_open(_KEYS) else None, _SCREEN, _ERRORS)
-    return AttachedPipes(link, clock, quiet=quiet, say=say, descriptors=descriptors).run()
-
-
-def _is_terminal(descriptor: int) -> bool:
-    try:
-        return os.isatty(descriptor)
-    except OSError:
-        return False
+    return AttachedPipes(link, clock, quiet=quiet, warn=warn, descriptors=descriptors).run()
 
 
 def _is_open(descriptor: int) -> bool:

@@ -14,12 +14,10 @@ from contextlib import suppress
 
 from lattice.base.clock import Clock
 from lattice.cli.escapekeys import HELP_LINES, EscapeAct, EscapeKeys
-from lattice.cli.guardian import Guardian
-from lattice.cli.notices import TerminalNotices
-from lattice.cli.screenstate import ScreenState
+from lattice.cli.screenstate import ScreenState, TerminalNotices
 from lattice.cli.signals import CaughtSignals, stop_here
 from lattice.cli.sink import Sink
-from lattice.cli.terminal import LocalTerminal
+from lattice.cli.terminal import Guardian, LocalTerminal
 from lattice.client.outcome import exit_code
 from lattice.client.terminal import Back, ConnectionLost, HasDescriptor, LinkEvent, TerminalLink
 from lattice.domain.terminal import (
@@ -38,8 +36,8 @@ from lattice.domain.terminal import (
 from lattice.features.attach.model import Notice, Opened
 from lattice.features.attach.render import back_line, banner, lost_line, suspended_line
 
-_SAY_LOST_AFTER_S = 2.0
-_SAY_BACK_AFTER_S = 1.0
+_REPORT_LOST_AFTER_S = 2.0
+_REPORT_BACK_AFTER_S = 1.0
 _FAREWELL_S = 1.0
 """For a shell to react to its hang-up, and for the server's last word."""
 _JOB_END_S = 5.0
@@ -55,7 +53,7 @@ class Attached:
         self._link = link
         self._clock = clock
         self._quiet = quiet
-        self._told_lost = ""
+        self._reported_loss = ""
         self._why_lost = ""
         self._code: int | None = None
         """Set if this side ends it."""
@@ -89,8 +87,8 @@ class Attached:
     def _wait_s(self) -> float:
         wait_s = self._link.wait_s
         away_s = self._link.away_s
-        if away_s is not None and not self._told_lost:
-            wait_s = min(wait_s, max(0.0, _SAY_LOST_AFTER_S - away_s))
+        if away_s is not None and not self._reported_loss:
+            wait_s = min(wait_s, max(0.0, _REPORT_LOST_AFTER_S - away_s))
         return wait_s
 
     def _show(self) -> None:
@@ -107,19 +105,19 @@ class Attached:
         while events:
             self._event(events.popleft())
         away_s = self._link.away_s
-        if away_s is not None and away_s >= _SAY_LOST_AFTER_S and not self._told_lost:
-            self._told_lost = self._why_lost or "no answer"
-            self._say(lost_line(self._told_lost))
+        if away_s is not None and away_s >= _REPORT_LOST_AFTER_S and not self._reported_loss:
+            self._reported_loss = self._why_lost or "no answer"
+            self._notify(lost_line(self._reported_loss))
 
     def _event(self, event: LinkEvent) -> None:
         if isinstance(event, ConnectionLost):
             self._why_lost = event.why
         elif isinstance(event, Back):
-            self._told_lost = self._why_lost = ""
-            if event.away_s > _SAY_BACK_AFTER_S:
-                self._say(back_line(event.away_s))
+            self._reported_loss = self._why_lost = ""
+            if event.away_s > _REPORT_BACK_AFTER_S:
+                self._notify(back_line(event.away_s))
         elif isinstance(event, Notice):
-            self._say(event.words)
+            self._notify(event.words)
         else:
             self._opened(event)
 
@@ -174,7 +172,7 @@ class Attached:
     def _shown(self, message: TerminalMessage) -> None:
         raise NotImplementedError
 
-    def _say(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         raise NotImplementedError
 
     def _opened(self, opened: Opened) -> None:
@@ -191,16 +189,16 @@ class AttachedTerminal(Attached):
         clock: Clock,
         *,
         quiet: bool,
-        say_after: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         super().__init__(link, clock, quiet=quiet)
         self._terminal = terminal
-        self._say_after = say_after
+        self._warn = warn
         self._sink = Sink(terminal.screen)
         self._screen = ScreenState()
         self._notices = TerminalNotices(self._screen, self._sink.write)
         self._keys_read = EscapeKeys()
-        self._title_kept = False
+        self._title_saved = False
         self._guardian: Guardian | None = None
 
     def run(self) -> int:
@@ -228,7 +226,7 @@ class AttachedTerminal(Attached):
                 return self._hear_the_end()
             finally:
                 for line in self._notices.left():
-                    self._say_after(line)
+                    self._warn(line)
                 self._link.close()
                 self._sink.close()
 
@@ -239,7 +237,7 @@ class AttachedTerminal(Attached):
         try:
             if broken and not self._screen.at_line_start and not self._screen.full_screen:
                 undo += b"\r\n"
-            if self._title_kept:
+            if self._title_saved:
                 undo += _POP_TITLE
             with suppress(OSError):
                 self._sink.write(undo)
@@ -266,12 +264,12 @@ class AttachedTerminal(Attached):
             if isinstance(part, bytes):
                 self._link.write(Stdin(part))
             elif part is EscapeAct.LEAVE:
-                self._notices.say("--- session ended by ~. ---")
+                self._notices.show("--- session ended by ~. ---")
                 self._hang_up(_HANG_UP)
                 return
             elif part is EscapeAct.HELP:
                 for line in HELP_LINES:
-                    self._notices.say(line)
+                    self._notices.show(line)
             else:
                 self._suspend()
 
@@ -286,7 +284,7 @@ class AttachedTerminal(Attached):
             self._hang_up(128 + number)
 
     def _suspend(self) -> None:
-        self._notices.say(suspended_line())
+        self._notices.show(suspended_line())
         with suppress(OSError):
             self._drain()
         self._terminal.restore()
@@ -300,9 +298,9 @@ class AttachedTerminal(Attached):
     def _shown(self, message: TerminalMessage) -> None:
         if isinstance(message, Output | Errors):
             piece = message.text
-            if not self._title_kept and b"\x1b]" in piece:
+            if not self._title_saved and b"\x1b]" in piece:
                 # Terminals with a stack of titles restore the old one at the end.
-                self._title_kept = True
+                self._title_saved = True
                 self._sink.write(_PUSH_TITLE)
             self._screen.feed(piece)
             undo = self._screen.undo() if b"\x1b" in piece else None
@@ -313,17 +311,17 @@ class AttachedTerminal(Attached):
             # After the screen is restored, for the same reason.
             if undo == b"" and self._guardian is not None:
                 self._guardian.note(undo)
-            self._notices.look()
+            self._notices.flush()
         elif isinstance(message, Started):
             for warning in message.warnings:
-                self._notices.say(warning)
+                self._notices.show(warning)
 
-    def _say(self, text: str) -> None:
-        self._notices.say(text)
+    def _notify(self, text: str) -> None:
+        self._notices.show(text)
 
     def _opened(self, opened: Opened) -> None:
         if not self._quiet:
-            self._notices.say(banner(opened, self._clock.now()))
+            self._notices.show(banner(opened, self._clock.now()))
 
 
 class AttachedPipes(Attached):
@@ -335,13 +333,13 @@ class AttachedPipes(Attached):
         clock: Clock,
         *,
         quiet: bool,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
         descriptors: tuple[int | None, int, int] = (0, 1, 2),
     ) -> None:
         super().__init__(link, clock, quiet=quiet)
         self._input: int | None = descriptors[0]
         self._out, self._errors = Sink(descriptors[1]), Sink(descriptors[2])
-        self._say_line = say
+        self._warn = warn
         self._asked: set[int] = set()
 
     def run(self) -> int:
@@ -399,10 +397,10 @@ class AttachedPipes(Attached):
             self._errors.write(message.text)
         elif isinstance(message, Started):
             for warning in message.warnings:
-                self._say_line(warning)
+                self._warn(warning)
 
-    def _say(self, text: str) -> None:
-        self._say_line(text)
+    def _notify(self, text: str) -> None:
+        self._warn(text)
 
     def _opened(self, opened: Opened) -> None:
         """No banner, because programs read this."""

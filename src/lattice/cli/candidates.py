@@ -52,9 +52,9 @@ def _live(kind: str, environment: Mapping[str, str], common: Mapping[str, object
         ca=ca if isinstance(ca, str) else None,
     )
     path = _cache_path(kind, settings.urls[0], environment)
-    kept = _read_cache(path)
-    if kept is not None:
-        return kept
+    cached = _read_cache(path)
+    if cached is not None:
+        return cached
     with SyncClient(settings, environment=environment, timeout_s=_TIMEOUT_S) as client:
         found = _ask(kind, client)
     _write_cache(path, found)

@@ -34,8 +34,8 @@ def commands_of(group: str) -> tuple[tuple[str, str, str], ...]:
         return tuple(each for each in COMMANDS if " " not in each[0])
     named = f"{group} "
     return tuple(
-        (name.removeprefix(named), summary, place)
-        for name, summary, place in COMMANDS
+        (name.removeprefix(named), summary, location)
+        for name, summary, location in COMMANDS
         if name.startswith(named)
     )
 

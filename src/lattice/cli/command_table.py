@@ -23,8 +23,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "Finished and running allocations of any time",
         "lattice.features.allocations.command.history:HISTORY",
     ),
-    ("submit", "Submit a script or a command", "lattice.features.submit.command.submit:SUBMIT"),
-    ("cancel", "Cancel allocations", "lattice.features.submit.command.cancel:CANCEL"),
+    ("submit", "Submit a script or a command", "lattice.features.submit.command:SUBMIT"),
+    ("cancel", "Cancel allocations", "lattice.features.submit.command:CANCEL"),
     (
         "wait",
         "Wait until allocations have finished",
@@ -45,7 +45,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     (
         "sessions",
         "Your attached terminals, open and past",
-        "lattice.features.attach.command.sessions:SESSIONS",
+        "lattice.features.attach.command.session:SESSIONS",
     ),
     (
         "top",
@@ -65,7 +65,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     (
         "compare",
         "What differs between runs, and how sure that is",
-        "lattice.features.compare.command.compare:COMPARE",
+        "lattice.features.compare.command:COMPARE",
     ),
     (
         "telemetry",
@@ -82,27 +82,27 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "Let a user read a job's output no longer",
         "lattice.features.sharing.command:UNSHARE",
     ),
-    ("nodes", "The cluster's nodes and how each is", "lattice.features.nodes.command.nodes:NODES"),
-    ("completion", "Completion for your shell", "lattice.cli.completion:COMPLETION"),
+    ("nodes", "The cluster's nodes and how each is", "lattice.features.nodes.command:NODES"),
+    ("completion", "Completion for your shell", "lattice.cli.tree:COMPLETION"),
     (
         "admin drain",
         "Let nodes end their work and take no more",
-        "lattice.features.nodes.command.admin:DRAIN",
+        "lattice.features.nodes.command:DRAIN",
     ),
     (
         "admin undrain",
         "Put drained nodes back into service",
-        "lattice.features.nodes.command.admin:UNDRAIN",
+        "lattice.features.nodes.command:UNDRAIN",
     ),
     (
         "admin disable",
         "Take nodes out of service at once",
-        "lattice.features.nodes.command.admin:DISABLE",
+        "lattice.features.nodes.command:DISABLE",
     ),
     (
         "admin enable",
         "Put disabled nodes back into service",
-        "lattice.features.nodes.command.admin:ENABLE",
+        "lattice.features.nodes.command:ENABLE",
     ),
     (
         "admin agents",

@@ -17,21 +17,21 @@ from lattice.cli.command_table import COMMANDS
 _HELP: tuple[tuple[str, ...], ...] = ((), ("--help",), ("-h",))
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; as the program itself, exit with it."""
     # A short process ends before collecting would pay; long-running commands enable it again.
     gc.disable()
-    code = _guarded(sys.argv[1:] if words is None else words)
-    if words is None:
+    code = _guarded(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
         # Everything is written. Tearing down the interpreter would take a tenth of the time of a
         # short command.
         os._exit(code)
     return code
 
 
-def _guarded(words: Sequence[str]) -> int:
+def _guarded(arguments: Sequence[str]) -> int:
     try:
-        code = _run(words, os.environ)
+        code = _run(arguments, os.environ)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe, which is no error.
@@ -47,12 +47,12 @@ def _guarded(words: Sequence[str]) -> int:
     return code
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     if COMPLETE_VARIABLE not in environment:
-        if tuple(words) in _HELP:
+        if tuple(arguments) in _HELP:
             sys.stdout.write(root_help())
             return 0
-        where, rest = _found(words)
+        where, rest = _found(arguments)
         if where is not None:
             from lattice.base.fast_start import argv  # noqa: PLC0415
             from lattice.cli.run import load, run  # noqa: PLC0415 - not needed for help
@@ -63,15 +63,15 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
                 return run(command, values, environment)
     from lattice.cli.tree import run_by_click  # noqa: PLC0415 - see the module's docstring
 
-    return run_by_click(words, environment)
+    return run_by_click(arguments, environment)
 
 
-def _found(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    for name, _, place in COMMANDS:
+def _found(arguments: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    for name, _, location in COMMANDS:
         path = name.split(" ")
-        if list(words[: len(path)]) == path:
-            return place, words[len(path) :]
-    return None, words
+        if list(arguments[: len(path)]) == path:
+            return location, arguments[len(path) :]
+    return None, arguments
 
 
 if __name__ == "__main__":

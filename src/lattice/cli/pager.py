@@ -16,11 +16,7 @@ _LESS = "less -FRX"
 
 
 def page(
-    texts: Iterable[str],
-    environment: Mapping[str, str],
-    *,
-    width: int | None,
-    height: int | None,
+    texts: Iterable[str], environment: Mapping[str, str], *, width: int | None, height: int | None
 ) -> None:
     """Write texts; if they are longer than the screen, all of them to a pager."""
     rest = iter(texts)
@@ -60,15 +56,15 @@ def _through(
     import shutil  # noqa: PLC0415 - only paging pays for these
     import subprocess  # noqa: PLC0415
 
-    words = command.split()
-    if shutil.which(words[0], path=environment.get("PATH")) is None:
+    argv = command.split()
+    if shutil.which(argv[0], path=environment.get("PATH")) is None:
         _write(held)
         _write(rest)
         return
     # As git does: options for less, under whichever name it was started.
     settings = {"LESS": "FRX", "LESSSECURE": "1"} | dict(environment)
     pager = subprocess.Popen(
-        words, stdin=subprocess.PIPE, env=settings, encoding="utf-8", errors="backslashreplace"
+        argv, stdin=subprocess.PIPE, env=settings, encoding="utf-8", errors="backslashreplace"
     )
     assert pager.stdin is not None
     interrupted: KeyboardInterrupt | None = None

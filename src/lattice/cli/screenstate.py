@@ -1,4 +1,4 @@
-"""The state that the bytes written to a terminal have left, besides text. Pure.
+"""The state that the bytes written to a terminal have left, and notices that respect it. No I/O.
 
 It is no terminal emulator. It tracks whether a full-screen program is active and what has to be
 undone if the program can't do it any more. It also tracks the text on the line of the cursor.
@@ -7,6 +7,9 @@ undone if the program can't do it any more. It also tracks the text on the line 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from lattice.base.text import inert
 
 _ALTERNATE = frozenset({47, 1047, 1049})
 _ON = _ALTERNATE | {1, 5, 6, 9, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004, 2026}
@@ -38,6 +41,7 @@ _STEERS = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFGHJLMSTdfrs]|[78DM])")
 _WINDOW = re.compile(rb"\x1b\[[0-9;]*t")
 """A command to the window, such as restoring its title. It must not be repeated."""
 _LONGEST_LINE = 2048
+_PUSH_TITLE, _POP_TITLE = b"\x1b[22;2t", b"\x1b[23;2t"
 
 
 class ScreenState:
@@ -134,3 +138,51 @@ class ScreenState:
         for mode, on in sorted(self._modes.items(), key=lambda pair: pair[0] in _ALTERNATE):
             parts.append(b"\x1b[?%d%s" % (mode, b"l" if on else b"h"))
         return b"\x1b[0m" + b"".join(parts) if parts else b""
+
+
+class TerminalNotices:
+    """Our own lines among a program's output: `show` one; call `flush` after output was written.
+
+    In a full-screen program a notice is the window's title, and becomes a line when the program
+    leaves the screen. It never splits an escape sequence. The line of the cursor, usually a prompt,
+    is written again below the notice.
+    """
+
+    def __init__(self, screen: ScreenState, write: Callable[[bytes], None]) -> None:
+        self._screen = screen
+        self._write = write
+        self._waiting: list[str] = []
+        self._in_title = False
+
+    def show(self, text: str) -> None:
+        """Show it now, or as soon as possible."""
+        self._waiting.append(inert(text))
+        if self._screen.full_screen and not self._screen.amid:
+            if not self._in_title:
+                self._write(_PUSH_TITLE)
+                self._in_title = True
+            self._write(b"\x1b]2;" + inert(text).encode(errors="replace") + b"\x07")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write waiting notices, if they can be written now."""
+        screen = self._screen
+        if screen.full_screen or screen.amid:
+            return
+        if self._in_title:
+            self._write(_POP_TITLE)
+            self._in_title = False
+        if self._waiting:
+            lines, self._waiting = self._waiting, []
+            line = screen.line
+            begin = b"" if screen.at_line_start else b"\r\n"
+            text = "".join(f"{each}\r\n" for each in lines).encode(errors="replace")
+            self._write(begin + text + (line or b""))
+
+    def left(self) -> list[str]:
+        """The notices that were never shown. Restores the title."""
+        if self._in_title:
+            self._write(_POP_TITLE)
+            self._in_title = False
+        lines, self._waiting = self._waiting, []
+        return lines

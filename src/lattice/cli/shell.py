@@ -20,10 +20,9 @@ from lattice.base.style import Style
 from lattice.base.text import inert_json
 from lattice.client.blocking_client import SyncClient
 from lattice.client.settings import Settings
-from lattice.client.tokens import open_vault, token_source
+from lattice.client.tokens import VaultLocker, open_vault, token_source
 
 if TYPE_CHECKING:
-    from lattice.cli.signin import VaultLocker
     from lattice.client.byte_stream import ByteStream
     from lattice.client.record_stream import RecordStream
     from lattice.domain.signin import IdentityProvider
@@ -97,7 +96,7 @@ class TerminalShell:
             self.clock,
             term=self.environment.get("TERM", ""),
             quiet=self._quiet,
-            say=self.warn,
+            warn=self.warn,
         )
 
     def reference(self, word: str | None) -> str:
@@ -130,8 +129,6 @@ class TerminalShell:
         sys.stderr.flush()
 
     def document(self, answer: object) -> None:
-        from lattice.cli.documents import as_json, as_yaml  # noqa: PLC0415
-
         self.write(as_yaml(answer) if self.output == "yaml" else as_json(answer))
 
     def record(self, answer: object) -> None:
@@ -161,7 +158,7 @@ class TerminalShell:
         return timer.cancel
 
     def keys(self, act: Callable[[str], None]) -> Callable[[], None]:
-        from lattice.cli.keys import listen  # noqa: PLC0415
+        from lattice.cli.terminal import listen  # noqa: PLC0415
 
         return listen(act)
 
@@ -175,14 +172,39 @@ class TerminalShell:
 
     @property
     def locker(self) -> VaultLocker:
-        from lattice.cli.signin import VaultLocker  # noqa: PLC0415
-
         return VaultLocker(open_vault(self._settings))
 
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
-        from lattice.cli.signin import provider  # noqa: PLC0415
+        from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415
 
-        return provider(discovery, self._settings, self.environment, browser=browser)
+        return SignInProvider.at(
+            discovery.issuer,
+            discovery.client_id,
+            address=discovery.idp_url or discovery.issuer,
+            ca=self._settings.ca,
+            environment=self.environment,
+            browser=browser,
+        )
+
+
+def as_json(answer: object) -> str:
+    """The server's JSON, indented for people, without characters that a terminal obeys."""
+    import msgspec  # noqa: PLC0415 - only documents pay for it
+
+    encoded = msgspec.json.format(msgspec.json.encode(answer), indent=2)
+    return inert_json(encoded.decode()) + "\n"
+
+
+def as_yaml(answer: object) -> str:
+    """The answer as YAML, without characters that a terminal obeys."""
+    import msgspec  # noqa: PLC0415
+    import yaml  # noqa: PLC0415
+
+    plain = msgspec.to_builtins(answer)
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    if any(not (letter.isprintable() or letter == "\n") for letter in text):
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
+    return str(text)
 
 
 def _text(value: object) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 
@@ -33,12 +33,7 @@ class CaughtSignals:
                 signal.signal(number, _noted)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before:
             signal.signal(number, before)  # type: ignore[arg-type]
         signal.set_wakeup_fd(self._woke)

@@ -1,21 +1,27 @@
-"""The same commands in click's form: for help, mistakes, completion and unusual argument lists."""
+"""The same commands in click's form: for help, mistakes, completion and unusual argument lists.
+
+`lattice completion` is here too, because click writes its script.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 import lattice
 from lattice.base.command import COMMON, Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.fast_start.argv import separator, split
 from lattice.cli.candidates import candidates
-from lattice.cli.catalogue import GROUPS, commands_of, root_help
+from lattice.cli.catalogue import COMPLETE_VARIABLE, GROUPS, commands_of, root_help
 from lattice.cli.run import load, report, run
 
+_SHELLS = ("bash", "zsh", "fish")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 88}
 
 
@@ -30,9 +36,9 @@ class _Group(click.Group):
         return [(name, summary) for name, summary, _ in commands_of(self.name or "")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for name, _, place in commands_of(self.name or ""):
+        for name, _, location in commands_of(self.name or ""):
             if name == cmd_name:
-                return as_click(load(place), ctx.find_root().obj or {}, name)
+                return as_click(load(location), ctx.find_root().obj or {}, name)
         return None
 
     def resolve_command(
@@ -71,9 +77,9 @@ class _Root(_Group):
             if name == cmd_name:
                 text = summary.partition(";")[0] + "."
                 return _Group(name, help=text, context_settings=dict(_CONTEXT))
-        for name, _, place in commands_of(""):
+        for name, _, location in commands_of(""):
             if name == cmd_name:
-                return as_click(load(place), ctx.obj or {})
+                return as_click(load(location), ctx.obj or {})
         return None
 
     def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002
@@ -126,10 +132,7 @@ class _Command(click.Command):
             help=command.text,
             short_help=command.summary,
             callback=lambda **values: run(command, values, environment),
-            context_settings={
-                **_CONTEXT,
-                "allow_interspersed_args": not command.passes_on,
-            },
+            context_settings={**_CONTEXT, "allow_interspersed_args": not command.passes_on},
         )
         self.command = command
 
@@ -192,7 +195,7 @@ def _argument(argument: Argument) -> click.Argument:
         required=argument.required,
         nargs=-1 if argument.repeat else 1,
         type=click.Choice(argument.choices) if argument.choices else None,
-        shell_complete=_completer(argument.complete) if argument.complete else None,
+        shell_complete=_completer(argument.complete),
     )
 
 
@@ -210,60 +213,63 @@ def _option(option: Option, taken: Collection[str] = ()) -> click.Option:
         metavar=option.metavar or None,
         type=kind if not option.switch else None,
         help=option.help,
-        shell_complete=_completer(option.complete) if option.complete else None,
+        shell_complete=_completer(option.complete),
     )
 
 
-class _Completer:
-    """Live values for one parameter."""
+_Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
 
-    def __call__(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        environment = ctx.find_root().obj or {}
+def _completer(kind: str) -> _Complete | None:
+    """Live values for one parameter; None if it has no kind."""
+    if not kind:
+        return None
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [
             CompletionItem(value, help=text)
-            for value, text in candidates(self._kind, environment, dict(ctx.params))
+            for value, text in candidates(kind, ctx.find_root().obj or {}, dict(ctx.params))
             if value.startswith(incomplete)
         ]
 
-
-def _completer(kind: str) -> _Completer:
-    return _Completer(kind)
+    return complete
 
 
 def root(environment: Mapping[str, str]) -> click.Group:
     """The whole tree."""
     group = _Root("lattice", context_settings={**_CONTEXT, "obj": environment})
-    group.params.append(
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_version,
-            help="Show the version and exit.",
-        )
-    )
-    return group
+    return click.version_option(lattice.__version__, message="lattice %(version)s")(group)
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
-    if value and not ctx.resilient_parsing:
-        click.echo(f"lattice {lattice.__version__}")
-        ctx.exit()
+def completion(*, shell: str) -> int:
+    """Print the script that a shell reads at its start."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    sys.stdout.write(kind(root({}), {}, "lattice", COMPLETE_VARIABLE).source() + "\n")
+    return 0
 
 
-def run_by_click(words: Sequence[str], environment: Mapping[str, str]) -> int:
+COMPLETION = Command(
+    "completion",
+    summary="Completion for your shell",
+    text="Prints a script that teaches your shell to complete commands, options, and the ids and "
+    "nodes that exist just now.",
+    run=completion,
+    params=(Argument("shell", choices=_SHELLS),),
+    examples=(
+        ('eval "$(lattice completion bash)"', "in ~/.bashrc"),
+        ('eval "$(lattice completion zsh)"', "in ~/.zshrc"),
+        ("lattice completion fish | source", "in ~/.config/fish/config.fish"),
+    ),
+    permission="none",
+    offline=True,
+)
+
+
+def run_by_click(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Let click parse the list, and run the command. Returns the exit code."""
     try:
-        code = root(environment).main(list(words), prog_name="lattice", standalone_mode=False)
+        code = root(environment).main(list(arguments), prog_name="lattice", standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.Abort:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus
 
 import lattice
 from lattice.base.call import BytesCall, Call, StreamCall
@@ -18,7 +18,6 @@ from lattice.base.errors import (
     RateLimited,
     Unavailable,
 )
-from lattice.base.fast_start.connector import LOOPBACK
 
 T = TypeVar("T")
 
@@ -45,24 +44,16 @@ def request_headers(
         headers["Accept"] = accept
     if call is not None and call.body is not None:
         headers["Content-Type"] = "application/json"
-    headers |= {
-        "User-Agent": f"lattice/{lattice.__version__}",
-        "X-Request-Id": os.urandom(8).hex(),
-    }
+    headers |= {"User-Agent": f"lattice/{lattice.__version__}", "X-Request-Id": os.urandom(8).hex()}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     return headers
 
 
-def may_be_anonymous(urls: Iterable[str]) -> bool:
-    """True if a request without a token makes sense: only a server on loopback may need none."""
-    return all(urlsplit(url).hostname in LOOPBACK for url in urls)
-
-
 def end_offset(headers: Mapping[str, str]) -> int | None:
     """The end of the fetched bytes, as far as the server has it."""
-    said = headers.get("lattice-end-offset", "")
-    return int(said) if said.isascii() and said.isdigit() else None
+    text = headers.get("lattice-end-offset", "")
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def unreachable(url: str, reason: str) -> Unavailable:
@@ -90,57 +81,47 @@ def read_answer(
         ) from None
 
 
-class _Body:
-    """The server's error body; all of it may be missing if a proxy answered instead."""
-
-    __slots__ = ("code", "hint", "message", "request_id")
-
-    def __init__(self, body: bytes) -> None:
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
-            document = None
-        error = document.get("error") if isinstance(document, dict) else None
-        fields = error if isinstance(error, dict) else {}
-        self.code = _text(fields.get("code"))
-        self.message = _text(fields.get("message"))
-        self.hint = _text(fields.get("hint"))
-        self.request_id = _text(fields.get("request_id"))
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+def _error_fields(body: bytes) -> dict[str, str]:
+    """The texts of the server's error body; none of them if a proxy answered instead."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    error = document.get("error") if isinstance(document, dict) else None
+    fields = error if isinstance(error, dict) else {}
+    return {name: value for name, value in fields.items() if isinstance(value, str) and value}
 
 
 def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes, token: str | None
 ) -> LatticeError:
     """The error of a response."""
-    said = _Body(body)
-    error = _kind(url, status, said, headers, token)
-    request_id = said.request_id or headers.get("x-request-id")
+    fields = _error_fields(body)
+    error = _kind(url, status, fields, headers, token)
+    request_id = fields.get("request_id") or headers.get("x-request-id")
     if request_id:
         error.add_note(f"request {request_id}")
     return error
 
 
 def _kind(
-    url: str, status: int, said: _Body, headers: Mapping[str, str], token: str | None
+    url: str, status: int, fields: Mapping[str, str], headers: Mapping[str, str], token: str | None
 ) -> LatticeError:
     if status == 401 and token is None:
         return LoginRequired(NOT_LOGGED_IN)
-    if said.code is None or said.message is None:
+    code, message, hint = fields.get("code"), fields.get("message"), fields.get("hint")
+    if code is None or message is None:
         hint = "Check that the address is a Lattice server's."
         if 300 <= status < 400:
             hint = "It sends callers elsewhere, which is not followed. " + hint
         return Unavailable(f"{url} answered {status} and not as Lattice does", hint=hint)
-    kind = BY_CODE.get(said.code, InternalError)
+    kind = BY_CODE.get(code, InternalError)
     if kind is RateLimited:
         after = headers.get("retry-after", "")
         seconds = int(after) if after.isascii() and after.isdigit() else None
         wait = f"Try again in {seconds} s." if seconds is not None else None
-        return RateLimited(said.message, hint=said.hint or wait, retry_after_s=seconds)
-    return kind(said.message, hint=said.hint)
+        return RateLimited(message, hint=hint or wait, retry_after_s=seconds)
+    return kind(message, hint=hint)
 
 
 def wait_of(call: Call[T], refused: RateLimited, waited_s: float) -> float:

@@ -8,7 +8,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import httpx2
@@ -17,35 +16,31 @@ from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
 from lattice.base.errors import LoginRequired, RateLimited, Unavailable
 from lattice.base.fast_start.connector import STAGGER_S, BadReply
-from lattice.base.fast_start.http1 import BODY_LIMIT_BYTES, CONNECT_S, HttpTarget, tls_context
+from lattice.base.fast_start.http1 import (
+    BODY_LIMIT_BYTES,
+    CONNECT_S,
+    HttpTarget,
+    Reply,
+    tls_context,
+)
 from lattice.client.answers import (
-    NOT_LOGGED_IN,
     address,
     end_offset,
-    may_be_anonymous,
     read_answer,
     refusal,
     request_headers,
     wait_of,
 )
-from lattice.client.race import (
-    BrokenAnswer,
-    NoConnection,
-    Trace,
-    Unanswered,
-    first_connected,
-    why,
-)
+from lattice.client.race import BrokenAnswer, NoConnection, Trace, Unanswered, first_connected, why
 from lattice.client.replicas import Replicas, Tries
 from lattice.client.settings import Settings
-from lattice.client.tokens import TokenSource, token_source
+from lattice.client.tokens import TokenSource, token_source, usable_token
 from lattice.client.verbs_async import AsyncVerbs
 
 if TYPE_CHECKING:
     from lattice.client.byte_stream import AsyncByteStream
     from lattice.client.dialler import Dialler
-    from lattice.client.reconnect import StreamReconnect
-    from lattice.client.record_stream import AsyncRecordStream
+    from lattice.client.record_stream import AsyncRecordStream, StreamReconnect
 
 T = TypeVar("T")
 
@@ -91,12 +86,7 @@ class Client(AsyncVerbs):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the connections."""
         await self._http.aclose()
 
@@ -106,10 +96,7 @@ class Client(AsyncVerbs):
         return self._replicas.urls[0]
 
     async def call(
-        self,
-        call: Call[T],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, call: Call[T], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> T:
         """Make a call, and those that complete its answer."""
         answer = await self._patient(call, sleep)
@@ -131,26 +118,21 @@ class Client(AsyncVerbs):
         call = self._replicas.prepared(call)
         token = None if call.anonymous else await self._token()
         tries, url, reply = await self._send(call, token)
-        if reply.status_code == 401 and token is not None:
+        if reply.status == 401 and token is not None:
             # In a thread, because a renewal waits for files and for the provider.
             fresh = await asyncio.to_thread(self._tokens.renewed, token)
             if fresh is not None:
                 token = fresh
                 tries, url, reply = await self._send(call, token)
         try:
-            return read_answer(call, url, reply.status_code, _lowered(reply), reply.content, token)
+            return read_answer(call, url, reply.status, reply.headers, reply.body, token)
         except Unavailable as error:
             raise tries.explained(error) from None
 
     async def _token(self) -> str | None:
-        token = await asyncio.to_thread(self._tokens.token)
-        if token is None and not may_be_anonymous(self._replicas.urls):
-            raise LoginRequired(NOT_LOGGED_IN)
-        return token
+        return await asyncio.to_thread(usable_token, self._tokens, self._replicas.urls)
 
-    async def _send(
-        self, call: Call[T], token: str | None
-    ) -> tuple[Tries[T], str, httpx2.Response]:
+    async def _send(self, call: Call[T], token: str | None) -> tuple[Tries[T], str, Reply]:
         tries = Tries(self._replicas, call)
         while tries.left:
             try:
@@ -161,19 +143,15 @@ class Client(AsyncVerbs):
             except BrokenAnswer as error:
                 tries.broken(error.url, error.why)
                 continue
-            if tries.settles(url, reply.status_code):
+            if tries.settles(url, reply.status):
                 return tries, url, reply
         raise tries.error() from None
 
     def stream(
-        self,
-        call: StreamCall[T],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, call: StreamCall[T], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> AsyncRecordStream[T]:
         """Follow a stream over as many connections as it takes."""
-        from lattice.client.reconnect import StreamReconnect
-        from lattice.client.record_stream import AsyncRecordStream
+        from lattice.client.record_stream import AsyncRecordStream, StreamReconnect
 
         course = StreamReconnect(call, replicas=len(self._replicas.urls))
         return AsyncRecordStream(course, self._follow(course, sleep))
@@ -255,11 +233,13 @@ class Client(AsyncVerbs):
 
         settings = self._settings
         context = tls_context(settings.ca, settings.client_cert, settings.client_key)
-        door = HttpTarget(context=context, environment=self._environment, timeout_s=self._timeout_s)
+        target = HttpTarget(
+            context=context, environment=self._environment, timeout_s=self._timeout_s
+        )
         return Dialler(
             call.path,
             replicas=self._replicas,
-            door=lambda: door,
+            target=lambda: target,
             tokens=self._tokens,
             monotonic=clock.monotonic,
         )
@@ -297,7 +277,7 @@ class Client(AsyncVerbs):
 
     async def _exchange(
         self, call: Call[T], urls: tuple[str, ...], token: str | None
-    ) -> tuple[str, httpx2.Response]:
+    ) -> tuple[str, Reply]:
         headers = request_headers(token, call)
         timeout = httpx2.Timeout(call.timeout_s or self._timeout_s, connect=CONNECT_S)
 
@@ -323,8 +303,7 @@ class Client(AsyncVerbs):
             raise BrokenAnswer(url, why(failure)) from failure
         finally:
             await reply.aclose()
-        content = b"".join(pieces)
-        return url, httpx2.Response(reply.status_code, headers=_kept(reply), content=content)
+        return url, Reply(reply.status_code, _lowered(reply), b"".join(pieces))
 
     async def _first(
         self, urls: tuple[str, ...], request: Callable[[str, Trace], httpx2.Request]
@@ -347,11 +326,3 @@ async def _short(reply: httpx2.Response) -> bytes:
         if len(body) > _ERROR_LIMIT_BYTES:
             break
     return body
-
-
-def _kept(reply: httpx2.Response) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in reply.headers.items()
-        if name.lower() in {"retry-after", "x-request-id"}
-    }

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
@@ -17,26 +16,22 @@ from lattice.base.errors import LoginRequired, RateLimited, Unavailable
 from lattice.base.fast_start.connector import BadReply, Unreached, reason
 from lattice.base.fast_start.http1 import Connection, HttpTarget, Reply, StreamedReply, tls_context
 from lattice.client.answers import (
-    NOT_LOGGED_IN,
     address,
     end_offset,
-    may_be_anonymous,
     read_answer,
     refusal,
     request_headers,
     wait_of,
 )
-from lattice.client.reach import BrokenOff, check_certificate, reasons
-from lattice.client.replicas import Replicas, Tries
+from lattice.client.replicas import BrokenOff, Replicas, Tries, check_certificate, reasons
 from lattice.client.settings import Settings
-from lattice.client.tokens import TokenSource, token_source
+from lattice.client.tokens import TokenSource, token_source, usable_token
 from lattice.client.verbs import Verbs
 
 if TYPE_CHECKING:
     from lattice.client.byte_stream import ByteStream
     from lattice.client.dialler import Dialler
-    from lattice.client.reconnect import StreamReconnect
-    from lattice.client.record_stream import RecordStream
+    from lattice.client.record_stream import RecordStream, StreamReconnect
 
 T = TypeVar("T")
 
@@ -61,7 +56,7 @@ class SyncClient(Verbs):
         self._environment = os.environ if environment is None else environment
         self._timeout_s = timeout_s
         self._tokens = tokens or token_source(settings, environment=self._environment)
-        self._door: HttpTarget | None = None
+        self._target: HttpTarget | None = None
 
     @classmethod
     def from_environment(cls) -> SyncClient:
@@ -71,12 +66,7 @@ class SyncClient(Verbs):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing is kept open; it exists for the same form as the async client."""
 
     @property
@@ -84,12 +74,7 @@ class SyncClient(Verbs):
         """The replica that is tried first."""
         return self._replicas.urls[0]
 
-    def call(
-        self,
-        call: Call[T],
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> T:
+    def call(self, call: Call[T], *, sleep: Callable[[float], None] = time.sleep) -> T:
         """Make a call, and those that complete its answer."""
         answer = self._patient(call, sleep)
         while call.parts and (rest := call.parts.rest(call, answer)) is not None:
@@ -108,7 +93,7 @@ class SyncClient(Verbs):
 
     def _once(self, call: Call[T]) -> T:
         call = self._replicas.prepared(call)
-        token = None if call.anonymous else self._token()
+        token = None if call.anonymous else usable_token(self._tokens, self._replicas.urls)
         tries, url, reply = self._send(call, token)
         if reply.status == 401 and token is not None:
             fresh = self._tokens.renewed(token)
@@ -119,12 +104,6 @@ class SyncClient(Verbs):
             return read_answer(call, url, reply.status, reply.headers, reply.body, token)
         except Unavailable as error:
             raise tries.explained(error) from None
-
-    def _token(self) -> str | None:
-        token = self._tokens.token()
-        if token is None and not may_be_anonymous(self._replicas.urls):
-            raise LoginRequired(NOT_LOGGED_IN)
-        return token
 
     def _send(self, call: Call[T], token: str | None) -> tuple[Tries[T], str, Reply]:
         tries = Tries(self._replicas, call)
@@ -153,8 +132,7 @@ class SyncClient(Verbs):
         self, call: StreamCall[T], *, sleep: Callable[[float], None] = time.sleep
     ) -> RecordStream[T]:
         """Follow a stream over as many connections as it takes."""
-        from lattice.client.reconnect import StreamReconnect
-        from lattice.client.record_stream import RecordStream
+        from lattice.client.record_stream import RecordStream, StreamReconnect
 
         course = StreamReconnect(call, replicas=len(self._replicas.urls))
         return RecordStream(course, self._follow(course, sleep))
@@ -166,7 +144,7 @@ class SyncClient(Verbs):
         while True:
             if course.pause_s:
                 sleep(course.pause_s)
-            token = self._token()
+            token = usable_token(self._tokens, self._replicas.urls)
             try:
                 yield from self._one_connection(course, token)
             except Unreached as failure:
@@ -204,7 +182,7 @@ class SyncClient(Verbs):
         return ByteStream(call, self._pieces, sleep=sleep)
 
     def _pieces(self, call: BytesCall) -> Iterator[tuple[int | None, bytes]]:
-        token = self._token()
+        token = usable_token(self._tokens, self._replicas.urls)
         with self._open(call, token, "application/octet-stream") as (url, reply):
             if reply.status == 200:
                 end = end_offset(reply.headers)
@@ -226,7 +204,7 @@ class SyncClient(Verbs):
         return Dialler(
             call.path,
             replicas=self._replicas,
-            door=self._the_door,
+            target=self._http_target,
             tokens=self._tokens,
             monotonic=clock.monotonic,
         )
@@ -250,20 +228,20 @@ class SyncClient(Verbs):
     def _connect(self, urls: Sequence[str], timeout_s: float | None = None) -> Connection:
         """Raises `Unreached`, or `Unavailable` at once for a refused certificate."""
         try:
-            return self._the_door().connect(urls, timeout_s=timeout_s)
+            return self._http_target().connect(urls, timeout_s=timeout_s)
         except Unreached as failure:
             check_certificate(failure)
             for url in failure.failures:
                 self._replicas.failed(url)
             raise
 
-    def _the_door(self) -> HttpTarget:
-        if self._door is None:
+    def _http_target(self) -> HttpTarget:
+        if self._target is None:
             settings = self._settings
             context = None
             if any(each.startswith("https:") for each in settings.urls):
                 context = tls_context(settings.ca, settings.client_cert, settings.client_key)
-            self._door = HttpTarget(
+            self._target = HttpTarget(
                 context=context, environment=self._environment, timeout_s=self._timeout_s
             )
-        return self._door
+        return self._target

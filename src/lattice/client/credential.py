@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 
-class Credential:
+class Credential(NamedTuple):
     """An access token, its expiry (seconds since 1970; None: unknown), and who can renew it."""
 
-    __slots__ = ("access_token", "client_id", "expires_at", "issuer")
+    access_token: str
+    expires_at: float | None
+    issuer: str
+    client_id: str
 
-    def __init__(
-        self, access_token: str, *, expires_at: float | None, issuer: str, client_id: str
-    ) -> None:
-        self.access_token = access_token
-        self.expires_at = expires_at
-        self.issuer = issuer
-        self.client_id = client_id
+    def __repr__(self) -> str:
+        """Without the token, because this text may get into a log."""
+        return f"Credential(issuer={self.issuer!r}, client_id={self.client_id!r})"
 
     def document(self) -> dict[str, object]:
         """The content of the file."""
-        return {
-            "access_token": self.access_token,
-            "expires_at": self.expires_at,
-            "issuer": self.issuer,
-            "client_id": self.client_id,
-        }
+        return self._asdict()
 
     @classmethod
     def of(cls, document: Mapping[str, object]) -> Credential | None:

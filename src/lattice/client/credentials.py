@@ -151,7 +151,7 @@ class CredentialFolder:
         for path in (self.refresh_path, *self._claims()):
             if path != self.refresh_path and not self._abandoned(path):
                 continue
-            mine = f"{self.refresh_path}.{_place()}~{os.getpid()}~{os.urandom(4).hex()}"
+            mine = f"{self.refresh_path}.{_pid_namespace_id()}~{os.getpid()}~{os.urandom(4).hex()}"
             try:
                 # Touched before it is moved: a new claim must never look old.
                 os.utime(path)
@@ -177,7 +177,7 @@ class CredentialFolder:
 
     def _abandoned(self, path: str) -> bool:
         parts = path[len(self.refresh_path) + 1 :].split("~")
-        if len(parts) == 3 and parts[0] == _place() and parts[1].isdigit():
+        if len(parts) == 3 and parts[0] == _pid_namespace_id() and parts[1].isdigit():
             try:
                 os.kill(int(parts[1]), 0)
             except ProcessLookupError:
@@ -238,7 +238,7 @@ class CredentialFolder:
             os.close(folder)
 
 
-def _place() -> str:
+def _pid_namespace_id() -> str:
     """An id of the boot of this machine and this pid namespace, within which a pid is unique.
 
     A host name is not enough: two containers may share it, and the home, but not their pids.

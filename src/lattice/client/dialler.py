@@ -12,16 +12,9 @@ from lattice.base.errors import LatticeError, LoginRequired, Unavailable
 from lattice.base.fast_start.connector import Unreached, reason
 from lattice.base.fast_start.http1 import Connection, HttpTarget
 from lattice.base.fast_start.websocket import Upgrade
-from lattice.client.answers import (
-    NOT_LOGGED_IN,
-    may_be_anonymous,
-    refusal,
-    request_headers,
-    unreachable,
-)
-from lattice.client.reach import BrokenOff, check_certificate, reasons
-from lattice.client.replicas import Replicas, unreached_error
-from lattice.client.tokens import TokenSource
+from lattice.client.answers import refusal, request_headers, unreachable
+from lattice.client.replicas import BrokenOff, Replicas, check_certificate, reasons, unreached_error
+from lattice.client.tokens import TokenSource, usable_token
 from lattice.client.wire import Wire
 from lattice.features.attach.terminal_call import LARGEST_MESSAGE_BYTES, PROTOCOL
 
@@ -34,13 +27,13 @@ class Dialler:
         path: str,
         *,
         replicas: Replicas,
-        door: Callable[[], HttpTarget],
+        target: Callable[[], HttpTarget],
         tokens: TokenSource,
         monotonic: Callable[[], float],
     ) -> None:
         self._path = path
         self._replicas = replicas
-        self._door = door
+        self._target = target
         self._tokens = tokens
         self._monotonic = monotonic
         self.token: str | None = None
@@ -66,7 +59,7 @@ class Dialler:
 
     def dial(self) -> Wire:
         """Open one. Raises `OSError` if no server can be reached, `LatticeError` if one refuses."""
-        token = self._token()
+        token = usable_token(self._tokens, self._replicas.urls)
         try:
             return self._open(token)
         except LoginRequired:
@@ -91,12 +84,6 @@ class Dialler:
             return None  # the server's own warning reports it
         return token if token != known else None
 
-    def _token(self) -> str | None:
-        token = self._tokens.token()
-        if token is None and not may_be_anonymous(self._replicas.urls):
-            raise LoginRequired(NOT_LOGGED_IN)
-        return token
-
     def _open(self, token: str | None) -> Wire:
         connection = self._connect()
         url = connection.url
@@ -111,7 +98,7 @@ class Dialler:
 
     def _connect(self) -> Connection:
         try:
-            return self._door().connect(self._replicas.urls)
+            return self._target().connect(self._replicas.urls)
         except Unreached as failure:
             check_certificate(failure)
             raise

@@ -44,9 +44,9 @@ class KeyringClaim:
         self.give_back()
 
     def drop(self) -> None:
-        kept = self._vault.read()
-        if kept is not None:
-            self._vault.store(kept, None)
+        stored = self._vault.read()
+        if stored is not None:
+            self._vault.store(stored, None)
         self.give_back()
 
 

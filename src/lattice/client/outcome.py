@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from lattice.base.errors import (
-    JobEnded,
-    LatticeError,
-    PermissionRefused,
-    Unavailable,
-)
+from lattice.base.errors import JobEnded, LatticeError, PermissionRefused, Unavailable
 from lattice.domain.terminal import EndCause, Exit
 from lattice.features.attach.model import Ended, EndReason
 
@@ -15,7 +10,7 @@ _REFUSED = frozenset({EndReason.TOKEN_EXPIRED, EndReason.REFUSED})
 _AGAIN = "The job goes on. `lattice attach` begins a new session."
 _TAKEN_OFF = frozenset({EndReason.PREEMPTED, EndReason.REQUEUED})
 _ONCE_IT_RUNS = "`lattice attach` begins a new session once it runs again."
-_WORDS = {
+_MESSAGES = {
     EndReason.EXITED: "the shell has ended",
     EndReason.FAILED: "nothing could be started in the job",
     EndReason.CLIENT_LOST: "the session was given up: nobody came back in time",
@@ -42,25 +37,25 @@ def exit_code(exit_: Exit | None, end: Ended | LatticeError | None) -> int:
         raise _by_cause(exit_)
     if end is None:
         raise Unavailable("The session ended and nobody said how.", hint=_AGAIN)
-    words = end.words or _WORDS[end.reason]
+    message = end.words or _MESSAGES[end.reason]
     if end.reason is EndReason.JOB_ENDED:
-        raise JobEnded(words)
+        raise JobEnded(message)
     if end.reason in _REFUSED:
-        hint = "`lattice login` signs in anew." if "sign" in words else None
-        raise PermissionRefused(words, hint=hint)
+        hint = "`lattice login` signs in anew." if "sign" in message else None
+        raise PermissionRefused(message, hint=hint)
     if end.reason in {EndReason.FAILED, EndReason.NODE_LOST}:
-        raise Unavailable(words)
+        raise Unavailable(message)
     if end.reason in _TAKEN_OFF:
         # The server's own text has the advice.
-        raise Unavailable(words, hint=None if end.words else _ONCE_IT_RUNS)
-    raise Unavailable(words, hint=_AGAIN)
+        raise Unavailable(message, hint=None if end.words else _ONCE_IT_RUNS)
+    raise Unavailable(message, hint=_AGAIN)
 
 
 def _by_cause(exit_: Exit) -> LatticeError:
     if exit_.cause is EndCause.JOB_ENDED:
-        return JobEnded(exit_.words or _WORDS[EndReason.JOB_ENDED])
+        return JobEnded(exit_.words or _MESSAGES[EndReason.JOB_ENDED])
     if exit_.cause is EndCause.FAILED:
-        return Unavailable(exit_.words or _WORDS[EndReason.FAILED])
+        return Unavailable(exit_.words or _MESSAGES[EndReason.FAILED])
     if exit_.cause is EndCause.CLIENT_LOST:
-        return Unavailable(exit_.words or _WORDS[EndReason.CLIENT_LOST])
+        return Unavailable(exit_.words or _MESSAGES[EndReason.CLIENT_LOST])
     return Unavailable(exit_.words or "The shell ended, and its code is not known.")

@@ -21,12 +21,7 @@ Trace: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """httpx2 calls it at each step of a request (its extension `trace`)."""
 _CONNECTED = "connection.connect_tcp.complete"
 _SENDS = ("http11.send_request_headers.started", "http2.send_request_headers.started")
-NOTHING_SENT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-)
+NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 class Unanswered(Exception):

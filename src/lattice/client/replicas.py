@@ -1,4 +1,4 @@
-"""The replicas of one server: which is next, and what one call tried. No I/O.
+"""The replicas of one server: which is next, what one call tried, and why it failed. No I/O.
 
 Both clients use it. `Replicas` lasts as long as the client and puts the one that answered last
 first. `Tries` lasts for one call. It decides whether another replica may be tried, and reports what
@@ -8,11 +8,13 @@ happened if none answered.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from lattice.base.call import IDEMPOTENCY_KEY, KEY_OPTIONAL, REPEATED, Call
 from lattice.base.errors import Unavailable
+from lattice.base.fast_start.connector import Unreached, reason
 from lattice.client.answers import SWITCH_REPLICA, unreachable
 
 T = TypeVar("T")
@@ -129,3 +131,24 @@ def unreached_error(reasons: Mapping[str, str]) -> Unavailable:
     """The error if none of these could be reached."""
     whys = "; ".join(dict.fromkeys(reasons.values()))
     return unreachable(" or ".join(reasons), whys)
+
+
+class BrokenOff(OSError):
+    """A response broke off while it was read."""
+
+    def __init__(self, url: str, failure: OSError) -> None:
+        super().__init__(reason(failure))
+        self.url = url
+
+
+def reasons(failure: Unreached) -> dict[str, str]:
+    """Why each of them could not be reached."""
+    return {url: reason(error) for url, error in failure.failures.items()}
+
+
+def check_certificate(failure: Unreached) -> None:
+    """Raise at once for a refused certificate, because such a replica has not died."""
+    for url, error in failure.failures.items():
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"its certificate is refused: {error.verify_message}"
+            raise unreachable(url, why) from None

@@ -12,21 +12,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from lattice.base.errors import ConfigurationError
 from lattice.base.fast_start.connector import LOOPBACK
 
-KEYS = (
-    "api_url",
-    "ca",
-    "client_cert",
-    "client_key",
-    "output",
-    "color",
-    "scopes",
-    "credentials",
-)
+KEYS = ("api_url", "ca", "client_cert", "client_key", "output", "color", "scopes", "credentials")
 _CHOICES = {
     "output": ("table", "wide", "json", "yaml"),
     "color": ("auto", "always", "never"),
@@ -41,46 +33,23 @@ _PLAIN = re.compile(
 )
 
 
-class Settings:
+class Settings(NamedTuple):
     """The configuration of a client. `urls` are replicas of one server, tried in this order."""
 
-    __slots__ = (
-        "ca",
-        "client_cert",
-        "client_key",
-        "color",
-        "credentials",
-        "folder",
-        "output",
-        "scopes",
-        "token",
-        "urls",
-    )
+    urls: tuple[str, ...]
+    ca: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    output: str = "table"
+    color: str = "auto"
+    scopes: tuple[str, ...] = ()
+    credentials: str = "file"
+    token: str | None = None
+    folder: str = ""
 
-    def __init__(  # noqa: PLR0913 - one for each key of the file
-        self,
-        urls: tuple[str, ...],
-        *,
-        ca: str | None = None,
-        client_cert: str | None = None,
-        client_key: str | None = None,
-        output: str = "table",
-        color: str = "auto",
-        scopes: tuple[str, ...] = (),
-        credentials: str = "file",
-        token: str | None = None,
-        folder: str = "",
-    ) -> None:
-        self.urls = urls
-        self.ca = ca
-        self.client_cert = client_cert
-        self.client_key = client_key
-        self.output = output
-        self.color = color
-        self.scopes = scopes
-        self.credentials = credentials
-        self.token = token
-        self.folder = folder
+    def __repr__(self) -> str:
+        """Without the token, because this text may get into a log."""
+        return f"Settings(urls={self.urls!r})"
 
     @classmethod
     def load(
@@ -92,7 +61,8 @@ class Settings:
     ) -> Settings:
         """Flags (the arguments) override the environment, which overrides the file."""
         environment = os.environ if environment is None else environment
-        path = config_path(environment)
+        folder = config_home(environment)
+        path = environment.get("LATTICE_CONFIG") or os.path.join(folder, "config.yaml")
         file = _read(path, required="LATTICE_CONFIG" in environment)
         url = api_url or environment.get("LATTICE_API_URL") or _text(file, "api_url") or ""
         return cls(
@@ -105,7 +75,7 @@ class Settings:
             scopes=tuple((_text(file, "scopes") or "").replace(",", " ").split()),
             credentials=_text(file, "credentials") or "file",
             token=environment.get("LATTICE_TOKEN", "").strip() or None,
-            folder=os.path.join(config_home(environment), "credentials"),
+            folder=os.path.join(folder, "credentials"),
         )
 
 
@@ -118,12 +88,6 @@ def config_home(environment: Mapping[str, str]) -> str:
 def home(environment: Mapping[str, str]) -> str:
     """The person's home, from the environment or the password file."""
     return environment.get("HOME") or os.path.expanduser("~")
-
-
-def config_path(environment: Mapping[str, str]) -> str:
-    """The path of the configuration file, whether it exists or not."""
-    named = environment.get("LATTICE_CONFIG")
-    return named or os.path.join(config_home(environment), "config.yaml")
 
 
 def _read(path: str, *, required: bool) -> Mapping[str, object]:

@@ -117,7 +117,7 @@ class TerminalLink:
         self._errands = BackgroundCalls()
         self._busy = False
         self._node = call.node
-        self._opened = self._was_opened = self._heard = False
+        self._opened = self._was_opened = self._received = False
         self._opened_at = self._ping_at = self._retry_at = self._token_at = 0.0
         self._tries = 0
         self._lost_at: float | None = None
@@ -209,7 +209,7 @@ class TerminalLink:
         elif self._wire.unread:
             return 0.0
         else:
-            until = min(self._ping_at, self._wire.heard_at + SILENCE_S)
+            until = min(self._ping_at, self._wire.last_received_at + SILENCE_S)
         return max(0.0, until - self._clock.monotonic())
 
     def turn(self) -> None:
@@ -245,7 +245,7 @@ class TerminalLink:
             start = start_text(
                 self._call,
                 self._session,
-                resume=self._heard,
+                resume=self._received,
                 node=self._node,
                 terminal=self._terminal,
                 size=self._size,
@@ -269,7 +269,7 @@ class TerminalLink:
         try:
             if kind is Opcode.BINARY:
                 self._pipe.receive(payload)
-                self._heard = True
+                self._received = True
             else:
                 word = read_server_word(payload.decode())
                 if word is not None:
@@ -392,7 +392,7 @@ class TerminalLink:
 
     def _keep_up(self, wire: Wire) -> None:
         now = self._clock.monotonic()
-        if now - wire.heard_at > SILENCE_S:
+        if now - wire.last_received_at > SILENCE_S:
             raise BadSocket(f"the server has been silent for {SILENCE_S:.0f} s")
         if now >= self._ping_at:
             self._ping_at = now + PING_EVERY_S

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
+from lattice.base.fast_start.connector import LOOPBACK
+from lattice.client.answers import NOT_LOGGED_IN
 from lattice.client.credential import Credential
 from lattice.client.settings import Settings
 
@@ -29,6 +32,17 @@ class TokenSource(Protocol):
 
     def renewed(self, refused: str) -> str | None:
         """Another token in place of one that the server refused; None if there is none."""
+
+
+def usable_token(tokens: TokenSource, urls: Iterable[str]) -> str | None:
+    """A token for these servers; None only if all of them are on loopback and may need none.
+
+    Raises `LoginRequired`.
+    """
+    token = tokens.token()
+    if token is None and not all(urlsplit(url).hostname in LOOPBACK for url in urls):
+        raise LoginRequired(NOT_LOGGED_IN)
+    return token
 
 
 class FixedToken:
@@ -65,6 +79,33 @@ class Vault(Protocol):
     def claim(self) -> HeldClaim | None: ...
 
 
+class VaultLocker:
+    """The vault as the port `Locker`, for the commands that sign in and out."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def keep(self, tokens: Tokens, *, issuer: str, client_id: str) -> None:
+        end = None if tokens.lifetime_s is None else time.time() + tokens.lifetime_s
+        credential = Credential(tokens.access, expires_at=end, issuer=issuer, client_id=client_id)
+        self._vault.save(credential, tokens.refresh)
+
+    def empty(self) -> tuple[str, ...]:
+        claim = self._vault.claim()
+        stored = self._vault.read()
+        self._vault.delete()
+        # The refresh token first: revoking it ends the grant and, at most providers, both.
+        found = (claim.token if claim else None, stored.access_token if stored else None)
+        return tuple(token for token in found if token)
+
+    def expires_at(self) -> float | None:
+        stored = self._vault.read()
+        return stored.expires_at if stored else None
+
+    def holds(self) -> bool:
+        return self._vault.read() is not None
+
+
 class StoredTokens:
     """A stored sign-in, renewed by exactly one process when it is about to end."""
 
@@ -82,44 +123,44 @@ class StoredTokens:
         self._warn = warn
         self._now = now
         self._sleep = sleep
-        self._kept: Credential | None = None
+        self._credential: Credential | None = None
 
     def token(self) -> str | None:
-        kept = self._kept
-        if kept is None or self._left_s(kept) <= RENEW_BEFORE_S:
-            kept = self._vault.read()
-            if kept is None:
+        credential = self._credential
+        if credential is None or self._left_s(credential) <= RENEW_BEFORE_S:
+            credential = self._vault.read()
+            if credential is None:
                 return None
-            if self._left_s(kept) <= WARN_BEFORE_S:
-                kept = self._before_the_end(kept)
-            self._kept = kept
-        return kept.access_token
+            if self._left_s(credential) <= WARN_BEFORE_S:
+                credential = self._before_the_end(credential)
+            self._credential = credential
+        return credential.access_token
 
     def renewed(self, refused: str) -> str | None:
-        kept = self._vault.read()
-        if kept is None:
+        credential = self._vault.read()
+        if credential is None:
             return None
-        if kept.access_token == refused:
+        if credential.access_token == refused:
             if not self._vault.renewable():
                 return None
-            kept = self._renewal(refused)
-        self._kept = kept
-        return kept.access_token
+            credential = self._renewal(refused)
+        self._credential = credential
+        return credential.access_token
 
     def _left_s(self, credential: Credential) -> float:
         end = credential.expires_at
         return float("inf") if end is None else end - self._now()
 
-    def _before_the_end(self, kept: Credential) -> Credential:
-        left_s = self._left_s(kept)
+    def _before_the_end(self, credential: Credential) -> Credential:
+        left_s = self._left_s(credential)
         if self._vault.renewable():
-            return self._renewal("") if left_s <= RENEW_BEFORE_S else kept
+            return self._renewal("") if left_s <= RENEW_BEFORE_S else credential
         if left_s <= 0:
             raise LoginRequired(_ENDED)
         self._warn(
             f"Your sign-in ends in {int(left_s)} s and can't be renewed; run `lattice login`."
         )
-        return kept
+        return credential
 
     def _renewal(self, refused: str) -> Credential:
         """Renew, or wait for the process that does. The token `refused` counts as expired."""
@@ -127,36 +168,36 @@ class StoredTokens:
         while True:
             claim = self._vault.claim()
             # Read after the claim: the previous holder has stored its result by now.
-            kept = self._vault.read()
-            if kept is None:
+            credential = self._vault.read()
+            if credential is None:
                 if claim is not None:
                     claim.drop()
                 raise LoginRequired(_ENDED)
-            if kept.access_token != refused and self._left_s(kept) > RENEW_BEFORE_S:
+            if credential.access_token != refused and self._left_s(credential) > RENEW_BEFORE_S:
                 if claim is not None:
                     claim.give_back()
-                return kept
+                return credential
             if claim is not None:
-                return self._use(claim, kept, refused)
+                return self._use(claim, credential, refused)
             if not self._vault.renewable() or self._now() > end:
-                return self._make_do(kept, refused, "another process is at it")
+                return self._make_do(credential, refused, "another process is at it")
             self._sleep(0.1)
 
-    def _use(self, claim: HeldClaim, kept: Credential, refused: str) -> Credential:
+    def _use(self, claim: HeldClaim, credential: Credential, refused: str) -> Credential:
         from lattice.domain.signin import GrantRefused  # noqa: PLC0415 - rarely needed
 
         try:
-            tokens = self._renew(kept, claim.token)
+            tokens = self._renew(credential, claim.token)
         except GrantRefused:
             claim.drop()
             # A last look: a new sign-in, or a process that lost its claim but got its response.
             latest = self._vault.read()
-            if latest is None or latest.access_token in {kept.access_token, refused}:
+            if latest is None or latest.access_token in {credential.access_token, refused}:
                 raise LoginRequired(_ENDED) from None
             return latest
         except Unavailable:
             claim.give_back()
-            return self._make_do(kept, refused, "the identity provider does not answer")
+            return self._make_do(credential, refused, "the identity provider does not answer")
         except BaseException:
             claim.give_back()
             raise
@@ -164,15 +205,15 @@ class StoredTokens:
         fresh = Credential(
             tokens.access,
             expires_at=None if lifetime_s is None else self._now() + lifetime_s,
-            issuer=kept.issuer,
-            client_id=kept.client_id,
+            issuer=credential.issuer,
+            client_id=credential.client_id,
         )
         claim.finish(fresh, tokens.refresh)
         return fresh
 
-    def _make_do(self, kept: Credential, refused: str, why: str) -> Credential:
-        if kept.access_token != refused and self._left_s(kept) > 0:
-            return kept
+    def _make_do(self, credential: Credential, refused: str, why: str) -> Credential:
+        if credential.access_token != refused and self._left_s(credential) > 0:
+            return credential
         if not self._vault.renewable():
             raise LoginRequired(_ENDED)
         raise Unavailable(

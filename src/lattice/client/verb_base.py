@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
-from lattice.base.clock import Clock, SystemClock
-from lattice.base.pace import pauses
+from lattice.base.clock import Clock, SystemClock, pauses
 
 if TYPE_CHECKING:
     from lattice.client.attached import RemoteTerminal

@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
-from lattice.base.clock import Clock, SystemClock
-from lattice.base.pace import pauses
+from lattice.base.clock import Clock, SystemClock, pauses
 
 if TYPE_CHECKING:
-    from lattice.client.attached_async import AsyncRemoteTerminal
+    from lattice.client.attached import AsyncRemoteTerminal
     from lattice.client.byte_stream import AsyncByteStream
     from lattice.client.dialler import Dialler
     from lattice.client.record_stream import AsyncRecordStream
@@ -35,10 +34,7 @@ class AsyncVerbBase(ABC):
 
     @abstractmethod
     def stream(
-        self,
-        call: StreamCall[T],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, call: StreamCall[T], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> AsyncRecordStream[T]:
         """Follow a stream over as many connections as it takes."""
 
@@ -69,7 +65,7 @@ class AsyncVerbBase(ABC):
         `terminal` is the value of TERM and gives it a terminal of this size. Without it there are
         pipes.
         """
-        from lattice.client.attached_async import AsyncRemoteTerminal
+        from lattice.client.attached import AsyncRemoteTerminal
         from lattice.client.terminal import TerminalLink
         from lattice.features.attach import terminal_call
 

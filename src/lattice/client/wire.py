@@ -48,7 +48,7 @@ class Wire:
         self._monotonic = monotonic
         self._broken: OSError | None = None
         """Why nothing more will come; raised once everything before it has been taken."""
-        self.heard_at = monotonic()
+        self.last_received_at = monotonic()
 
     def fileno(self) -> int:
         """For `select`."""
@@ -114,8 +114,8 @@ class Wire:
         if kind is Opcode.PING:
             self._send(write_frame(Opcode.PONG, payload))
         elif kind is Opcode.CLOSE:
-            code, words = read_close(payload)
-            raise WireClosed(f"the server closed the connection ({words or code})")
+            code, text = read_close(payload)
+            raise WireClosed(f"the server closed the connection ({text or code})")
         elif kind is not Opcode.PONG:
             found.append((kind, payload))
 
@@ -131,7 +131,7 @@ class Wire:
             piece = b""
         if not piece:
             raise BadSocket("the connection broke off")
-        self.heard_at = self._monotonic()
+        self.last_received_at = self._monotonic()
         return piece
 
     def close(self, code: int = 1000) -> None:

@@ -29,8 +29,6 @@ class Severity(StrEnum):
 
 
 class Phase(StrEnum):
-    """The phase of an alert."""
-
     FIRING = "firing"
     CLEARED = "cleared"
     UNKNOWN = "unknown"
@@ -53,7 +51,7 @@ class Alert:
     """When the condition began, in seconds since 1970 by the node's clock."""
     time: float
     """When the alert was made."""
-    words: str
+    text: str
     """One sentence with the value and the bound in it."""
     remedy: str = ""
 
@@ -76,8 +74,8 @@ class Progress:
 
     @property
     def last(self) -> float | None:
-        told = [each for each in (self.output, self.processor, self.storage, self.network) if each]
-        return max(told) if told else None
+        times = [each for each in (self.output, self.processor, self.storage, self.network) if each]
+        return max(times) if times else None
 
 
 class Judge(Protocol):

@@ -175,14 +175,6 @@ class Allocation:
     gpu_indices: tuple[NodeGpus, ...] = ()
     """Of the current run, for the nodes where Slurm reports them."""
 
-    def gpus_on(self, node: str) -> tuple[int, ...] | None:
-        """Its GPUs on a node, by Slurm's numbers. None: it has some, but which is unknown."""
-        for each in self.gpu_indices:
-            if each.node == node:
-                return each.indices
-        # If one node's GPUs are known, the others have none: Slurm reports all of them at once.
-        return None if self.gpus and not self.gpu_indices else ()
-
     def elapsed_at(self, now: datetime) -> int | None:
         """Seconds it has run: as reported, or else counted from its start."""
         if self.elapsed_s is not None or self.started is None:

@@ -22,8 +22,8 @@ from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, 
 
 _ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
 """Accounts are read once a minute."""
-_KEPT_S = 300.0
-_MOST_KEPT = 20_000
+_CACHE_TTL_S = 300.0
+_MAX_CACHED = 20_000
 _EVERYTHING = Scope(everything=True)
 
 
@@ -109,7 +109,7 @@ class EndedAttempts:
     complete: bool
 
 
-Whose: TypeAlias = Callable[[str, int, float], Awaitable[JobAttempt]]
+AttemptLookup: TypeAlias = Callable[[str, int, float], Awaitable[JobAttempt]]
 """The attempt of a job that began on a node at a time, as `AttemptFinder.of`."""
 
 
@@ -127,18 +127,18 @@ class AttemptFinder:
         `NotKnownYet` is the `NotFound` of a job that is younger than Slurm's last reading.
         """
         key = (node, job_id, started)
-        kept = self._known.get(key)
-        if kept is not None and kept[0] > self._clock.monotonic():
-            return kept[1]
+        cached = self._known.get(key)
+        if cached is not None and cached[0] > self._clock.monotonic():
+            return cached[1]
         found = await self._found(node, job_id, started)
         if found is None:
             raise NotFound(
                 f"Slurm knows of no job {job_id} that ran on node {node} then.",
                 hint="Nothing is taken from a node for a job that is not there.",
             )
-        if len(self._known) >= _MOST_KEPT:
+        if len(self._known) >= _MAX_CACHED:
             self._known.clear()
-        self._known[key] = (self._clock.monotonic() + _KEPT_S, found)
+        self._known[key] = (self._clock.monotonic() + _CACHE_TTL_S, found)
         return found
 
     async def _found(self, node: str, job_id: int, started: float) -> JobAttempt | None:
@@ -181,9 +181,7 @@ class AttemptFinder:
         }
         if len(fitting) != 1:
             return None
-        ((allocation, attempt),) = fitting.values()
-        accounts = self._scheduler.live().cluster.accounts
-        return named(allocation, attempt, accounts, self._clock.now())
+        return self._named(*next(iter(fitting.values())))
 
     def _in(
         self,
@@ -225,8 +223,9 @@ class AttemptFinder:
     def _on_node(self, allocation: Allocation, node: str, started: float) -> JobAttempt | None:
         here = [each for each in attempts_of(allocation) if _ran_on(each, node)]
         attempt = match_attempt(here, started)
-        if attempt is None:
-            return None
+        return None if attempt is None else self._named(allocation, attempt)
+
+    def _named(self, allocation: Allocation, attempt: Attempt) -> JobAttempt:
         accounts = self._scheduler.live().cluster.accounts
         return named(allocation, attempt, accounts, self._clock.now())
 

@@ -60,8 +60,6 @@ class CountersUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CounterQuestion:
-    """One question of a conversation."""
-
     want: tuple[str, ...]
     jobs: tuple[int, ...]
 
@@ -73,7 +71,7 @@ class CounterQuestion:
 class CounterAnswer:
     """The rows of each kind, and why a kind is missing."""
 
-    told: dict[str, dict[int, Rows]] = field(default_factory=dict)
+    rows: dict[str, dict[int, Rows]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     unread: dict[int, str] = field(default_factory=dict)
     """Jobs with processes that could not be read, and why. No kind has rows of these."""
@@ -82,10 +80,10 @@ class CounterAnswer:
         """The rows of a kind. Raises `CountersUnavailable` if the helper could not report it."""
         if kind in self.failed:
             raise CountersUnavailable(f"lattice-helper: {self.failed[kind]}")
-        if kind not in self.told:
+        if kind not in self.rows:
             # A missing kind differs from a kind without rows.
             raise CountersUnavailable("lattice-helper told nothing of it")
-        return self.told[kind]
+        return self.rows[kind]
 
 
 class CounterLine(Protocol):
@@ -127,8 +125,8 @@ class NamespaceCounters:
 
 def read_asking(raw: bytes) -> CounterQuestion:
     """Parse a question and check every field. Raises `BadTelling`."""
-    told = _object(raw, {"want", "jobs"})
-    want, jobs = told["want"], told["jobs"]
+    fields = _object(raw, {"want", "jobs"})
+    want, jobs = fields["want"], fields["jobs"]
     if type(want) is not list or type(jobs) is not list:
         raise BadTelling("no lists")
     if not 0 < len(want) <= MOST_WANTED or not 0 < len(jobs) <= MOST_JOBS:
@@ -144,28 +142,28 @@ def write_telling(telling: CounterAnswer) -> list[bytes]:
     """The packets of one answer. A kind that needs too many packets fails with `TOO_MUCH`."""
     # Sent only if not empty, because an older agent refuses the field.
     unread = {"unread": telling.unread} if telling.unread else {}
-    whole = _written({"told": telling.told, "failed": telling.failed, **unread, "more": False})
+    whole = _written({"told": telling.rows, "failed": telling.failed, **unread, "more": False})
     if len(whole) <= _ROOM_BYTES:
         return [whole]
-    for kind in list(telling.told):
-        if len(list(_packets({kind: telling.told[kind]}))) > MOST_PACKETS // MOST_WANTED:
-            del telling.told[kind]
+    for kind in list(telling.rows):
+        if len(list(_packets({kind: telling.rows[kind]}))) > MOST_PACKETS // MOST_WANTED:
+            del telling.rows[kind]
             telling.failed[kind] = TOO_MUCH
-    packets = list(_packets(telling.told)) or [{}]
+    packets = list(_packets(telling.rows)) or [{}]
     last = len(packets) - 1
     ending = {"failed": telling.failed, **unread, "more": False}
     going_on = {"failed": {}, "more": True}
     return [
-        _written({"told": told, **(ending if at == last else going_on)})
-        for at, told in enumerate(packets)
+        _written({"told": part, **(ending if at == last else going_on)})
+        for at, part in enumerate(packets)
     ]
 
 
-def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
+def _packets(tables: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
     # The first packet has every kind, even one without rows.
-    packet: dict[str, dict[int, Rows]] = {kind: {} for kind in told}
+    packet: dict[str, dict[int, Rows]] = {kind: {} for kind in tables}
     size = 0
-    for kind, table in told.items():
+    for kind, table in tables.items():
         for job, rows in table.items():
             for begin in range(0, max(1, len(rows)), _ROWS_AT_ONCE):
                 part = rows[begin : begin + _ROWS_AT_ONCE]
@@ -181,33 +179,25 @@ def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
 
 def read_telling(raw: bytes, into: CounterAnswer) -> bool:
     """Add one packet to an answer; True if more follow. Raises `BadTelling`."""
-    told = _object(raw, {"told", "failed", "more"}, optional={"unread"})
-    if type(told["told"]) is not dict or type(told["failed"]) is not dict:
+    fields = _object(raw, {"told", "failed", "more"}, optional={"unread"})
+    tables, failed, unread = fields["told"], fields["failed"], fields.get("unread", {})
+    valid = (
+        all(type(each) is dict for each in (tables, failed, unread))
+        and all(type(table) is dict for table in tables.values())
+        and all(type(rows) is list for table in tables.values() for rows in table.values())
+        and all(_is_number(job) for each in (*tables.values(), unread) for job in each)
+        and all(type(reason) is str for reason in (*failed.values(), *unread.values()))
+        and type(fields["more"]) is bool
+    )
+    if not valid:
         raise BadTelling("fields of other types")
-    for kind, table in told["told"].items():
-        if type(table) is not dict:
-            raise BadTelling("fields of other types")
-        kept = into.told.setdefault(kind, {})
+    for kind, table in tables.items():
+        merged = into.rows.setdefault(kind, {})
         for job, rows in table.items():
-            if not _is_number(job) or type(rows) is not list:
-                raise BadTelling("fields of other types")
-            kept.setdefault(int(job), []).extend(rows)
-    into.unread.update(_unread(told.get("unread", {})))
-    for kind, reason in told["failed"].items():
-        if type(reason) is not str:
-            raise BadTelling("fields of other types")
-        into.failed[kind] = reason
-    if type(told["more"]) is not bool:
-        raise BadTelling("fields of other types")
-    return told["more"]
-
-
-def _unread(told: Any) -> dict[int, str]:
-    if type(told) is not dict:
-        raise BadTelling("fields of other types")
-    if not all(_is_number(job) and type(reason) is str for job, reason in told.items()):
-        raise BadTelling("fields of other types")
-    return {int(job): reason for job, reason in told.items()}
+            merged.setdefault(int(job), []).extend(rows)
+    into.unread.update((int(job), reason) for job, reason in unread.items())
+    into.failed.update(failed)
+    return bool(fields["more"])
 
 
 def _is_number(text: str) -> bool:
@@ -228,7 +218,6 @@ def processes_of(rows: Rows) -> list[ProcessCounters]:
 
 
 def network_row(each: NamespaceCounters) -> list[int]:
-    """The row of an answer."""
     return [each.inode, *(each.counted or ())]
 
 
@@ -250,17 +239,17 @@ def _figures(row: Any, lengths: tuple[int, ...]) -> None:
             raise BadTelling("a figure that is none")
 
 
-def _written(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode()
+def _written(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _object(
     raw: bytes, names: set[str], *, optional: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, Any]:
     try:
-        told = read_json(raw)
+        document = read_json(raw)
     except ValueError:
         raise BadTelling("not a JSON object") from None
-    if not isinstance(told, dict) or told.keys() - optional != names:
+    if not isinstance(document, dict) or document.keys() - optional != names:
         raise BadTelling(f"not the fields {', '.join(sorted(names))}")
-    return told
+    return document

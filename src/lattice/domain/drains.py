@@ -83,8 +83,8 @@ def drained(ledger: DrainLedger, node: str) -> DrainLedger:
 
 def without(ledger: DrainLedger, sound: Collection[str]) -> DrainLedger:
     """The ledger without claims on healthy nodes. Their times still count for the hour."""
-    kept = {node: claim for node, claim in ledger.claims.items() if node not in sound}
-    return ledger if len(kept) == len(ledger.claims) else replace(ledger, claims=kept)
+    remaining = {node: claim for node, claim in ledger.claims.items() if node not in sound}
+    return ledger if len(remaining) == len(ledger.claims) else replace(ledger, claims=remaining)
 
 
 def _of_hour(ledger: DrainLedger, now: float) -> tuple[float, ...]:

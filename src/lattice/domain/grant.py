@@ -17,9 +17,9 @@ import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from lattice.base.strictjson import read_json
+from lattice.base.strictjson import read_fields, read_json
 
-LONGEST_LIFE_S = 60
+LONGEST_LIFETIME_S = 60
 _LEEWAY_S = 5
 _LARGEST = 8192
 _DOMAIN = b"lattice grant 1\n"
@@ -81,16 +81,16 @@ class Grant:
 
     def payload(self) -> bytes:
         """The signed bytes, without the domain prefix."""
-        told = {name: getattr(self, name) for name in _NAMES}
-        return json.dumps(told, separators=(",", ":")).encode()
+        content = {name: getattr(self, name) for name in _NAMES}
+        return json.dumps(content, separators=(",", ":")).encode()
 
-    def fault(self, act: Act, place: str, now_s: float) -> str:
+    def fault(self, act: Act, location: str, now_s: float) -> str:
         """Why it is not valid for this, or an empty text."""
         if self.act is not act:
             return f"it grants {self.act.value}, not {act.value}"
-        if self.place != place:
-            return f"it is for {self.place}, not {place}"
-        if not 0 < self.expires - self.issued <= LONGEST_LIFE_S:
+        if self.place != location:
+            return f"it is for {self.place}, not {location}"
+        if not 0 < self.expires - self.issued <= LONGEST_LIFETIME_S:
             return "it lives too long"
         # Last, because only this fault can go away with time.
         if not self.issued - _LEEWAY_S <= now_s <= self.expires + _LEEWAY_S:
@@ -122,20 +122,12 @@ def read_written(text: str) -> tuple[str, bytes, bytes]:
 def read_payload(payload: bytes) -> Grant:
     """Parse a grant; every field must be present, of its type, and no other. Raises `BadGrant`."""
     try:
-        told = read_json(payload)
-    except ValueError:
-        raise BadGrant("not a grant") from None
-    kinds = {each.name: str(each.type) for each in fields(Grant)}
-    if not isinstance(told, dict) or told.keys() != kinds.keys():
-        raise BadGrant("not the fields of a grant")
-    for name, kind in kinds.items():
-        if type(told[name]) is not (int if kind == "int" else str):
-            raise BadGrant(f"{name} is of the wrong type")
-    if told["act"] not in list(Act):
-        raise BadGrant("an act that is not known")
-    if not _ID.fullmatch(told["id"]) or not _DIGEST.fullmatch(told["digest"]):
+        grant = read_fields(read_json(payload), Grant)
+    except ValueError as error:
+        raise BadGrant(f"not a grant: {error}") from None
+    if not _ID.fullmatch(grant.id) or not _DIGEST.fullmatch(grant.digest):
         raise BadGrant("id or digest is malformed")
-    return Grant(**{**told, "act": Act(told["act"])})
+    return grant
 
 
 def _encoded(raw: bytes) -> str:

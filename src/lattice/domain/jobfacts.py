@@ -11,8 +11,6 @@ from enum import StrEnum
 
 
 class FactKind(StrEnum):
-    """The kinds of facts."""
-
     LINKS = "links"
     TRANSPORT = "transport"
     MOUNTS = "mounts"

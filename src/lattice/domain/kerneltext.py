@@ -32,9 +32,9 @@ def read_devices(text: str | None) -> dict[str, InterfaceCounts] | None:
         if not line:
             continue
         name, colon, rest = line.rpartition(":")
-        words = [figure(each) for each in rest.split()]
-        told = [each for each in words if each is not None]
-        if not colon or len(told) != len(words) or len(told) != _FIGURES:
+        columns = [figure(each) for each in rest.split()]
+        counts = [each for each in columns if each is not None]
+        if not colon or len(counts) != len(columns) or len(counts) != _FIGURES:
             return None
-        found[name.strip()] = (told[0], told[8], told[1] + told[9], told[2] + told[10])
+        found[name.strip()] = (counts[0], counts[8], counts[1] + counts[9], counts[2] + counts[10])
     return found or None

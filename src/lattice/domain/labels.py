@@ -42,14 +42,14 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 def write_comment(marks: Marks) -> str:
     """The comment, empty if there are no marks. Raises `UsageError` if it is too long."""
-    told: dict[str, object] = {}
+    content: dict[str, object] = {}
     if marks.key:
-        told["key"] = marks.key
+        content["key"] = marks.key
     if marks.labels:
-        told["labels"] = dict(marks.labels)
-    if not told:
+        content["labels"] = dict(marks.labels)
+    if not content:
         return ""
-    text = _PREFIX + json.dumps(told, sort_keys=True, separators=(",", ":"))
+    text = _PREFIX + json.dumps(content, sort_keys=True, separators=(",", ":"))
     if len(text) > LONGEST_COMMENT:
         raise UsageError("The labels are too long together.", hint="Use fewer or shorter ones.")
     return text
@@ -60,12 +60,12 @@ def read_comment(comment: str) -> Marks:
     if not comment.startswith(_PREFIX) or len(comment) > LONGEST_COMMENT:
         return Marks()
     try:
-        told = json.loads(comment.removeprefix(_PREFIX))
+        content = json.loads(comment.removeprefix(_PREFIX))
     except (ValueError, RecursionError):
         return Marks()
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         return Marks()
-    key, labels = told.get("key"), told.get("labels")
+    key, labels = content.get("key"), content.get("labels")
     return Marks(
         {
             name: value

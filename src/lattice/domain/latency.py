@@ -68,7 +68,6 @@ class JobTiming:
 
 
 def timing_row(timing: JobTiming) -> list[int]:
-    """The row of the helper's answer."""
     head = [timing.inode, timing.lost, int(timing.of_node), timing.retransmits]
     return [*head, *timing.slots]
 

@@ -13,8 +13,6 @@ from typing import Protocol
 
 
 class LockKind(StrEnum):
-    """What is locked."""
-
     USER = "user"
     NODE = "node"
     SESSION = "session"

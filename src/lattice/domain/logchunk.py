@@ -117,12 +117,10 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def begin(self) -> Position:
-        """The position of its first byte."""
         return Position(self.offset, self.line)
 
     @property
     def end(self) -> Position:
-        """The position after its last byte."""
         return Position(
             self.offset + sum(each.plain_bytes for each in self.frames),
             self.line + sum(each.lines for each in self.frames),
@@ -130,7 +128,6 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """The gaps, in order."""
         return tuple(
             Gap(Position(each.offset, each.line), each.cause, each.lost_bytes, each.time_ms)
             for each in self.gap_records
@@ -138,7 +135,6 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def stored_bytes(self) -> int:
-        """The size of all frames."""
         return sum(each.stored_bytes for each in self.frames)
 
     def placed(self) -> Iterator[PlacedFrame]:
@@ -176,12 +172,12 @@ def pack_marks(marks: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     Text of a dropped mark gets the time of the next mark: never earlier than it was read.
     """
     step = -(-len(marks) // MOST_MARKS) or 1
-    kept = [each for number, each in enumerate(marks, 1) if number % step == 0]
-    if marks and (not kept or kept[-1] != marks[-1]):
-        kept.append(marks[-1])
+    thinned = [each for number, each in enumerate(marks, 1) if number % step == 0]
+    if marks and (not thinned or thinned[-1] != marks[-1]):
+        thinned.append(marks[-1])
     packed: list[int] = []
     before = (0, 0)
-    for mark in kept:
+    for mark in thinned:
         packed += (mark[0] - before[0], mark[1] - before[1])
         before = mark
     return tuple(packed)
@@ -191,9 +187,9 @@ def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
     """(bytes so far, time in milliseconds since 1970), in order."""
     marks = []
     size = time_ms = 0
-    for place in range(0, len(packed) - 1, 2):
-        size += packed[place]
-        time_ms += packed[place + 1]
+    for at in range(0, len(packed) - 1, 2):
+        size += packed[at]
+        time_ms += packed[at + 1]
         marks.append((size, time_ms))
     return marks
 

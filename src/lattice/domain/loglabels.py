@@ -42,14 +42,14 @@ def rank_of(line: bytes) -> int | None:
     return None if found is None else int(found[1])
 
 
-def labelled_names(words: Sequence[str]) -> tuple[str, ...]:
+def labelled_names(arguments: Sequence[str]) -> tuple[str, ...]:
     """The files in which this srun labels each line, as its options name them."""
-    if ":" in words:
+    if ":" in arguments:
         # Several programs, each with its own options.
         return ()
     labels = False
     names: list[str] = []
-    for option, value in _options(words[1:]):
+    for option, value in _options(arguments[1:]):
         if option in {"l", "label"}:
             labels = True
         elif option in {"o", "output", "e", "error"}:
@@ -68,9 +68,9 @@ def is_named(path: str, name: str) -> bool:
     return bool(wanted) and re.fullmatch(pattern, PurePosixPath(path).name) is not None
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Every option with its value, up to the program."""
-    left = iter(words)
+    left = iter(arguments)
     for word in left:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")

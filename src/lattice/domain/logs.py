@@ -105,12 +105,11 @@ class Position:
     line: int = 0
 
     def past(self, text: bytes) -> Position:
-        """The position after this text."""
         return Position(self.offset + len(text), self.line + text.count(b"\n"))
 
 
 class GapCause(StrEnum):
-    """Why bytes are missing. There are no other causes."""
+    """Why bytes are missing."""
 
     TRUNCATED = "truncated"
     DELETED = "deleted"
@@ -120,6 +119,8 @@ class GapCause(StrEnum):
     UNREADABLE = "unreadable"
     TAMPERED = "tampered"
     """Changed or removed in the object store after it was sealed. Only a server reports this."""
+    UNKNOWN = "unknown"
+    """A cause that this version does not know. A newer agent reported it."""
 
 
 @dataclass(frozen=True, slots=True)

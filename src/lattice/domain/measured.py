@@ -17,7 +17,7 @@ from lattice.domain.metric import Absence, Labels, MetricReading, Provenance, Sa
 from lattice.domain.nodejobs import JobIdentity
 
 NOT_MEASURED = "not measured on this node"
-FIRST_LOOK = "a rate needs two looks; the second is under way"
+FIRST_READING = "a rate needs two looks; the second is under way"
 NOTHING_DONE = "nothing was read or written in this time"
 NOTHING_YET = "the job has read and written no file yet"
 _LATENCY = "io_latency_seconds_bucket"
@@ -148,15 +148,15 @@ def shown_of(
     showing = SHOWN[metric]
     samples = now.of(showing.series)
     if not samples:
-        told = now.absence(showing.series)
-        return (told or Absence(showing.series, NOT_MEASURED),)
+        absence = now.absence(showing.series)
+        return (absence or Absence(showing.series, NOT_MEASURED),)
     if showing.making is Making.LAST:
         return tuple(
             ShownValue(each.value * showing.factor, each.time, each.source, each.labels)
             for each in samples
         )
     if before is None or before.identity != now.identity:
-        return (Absence(showing.series, FIRST_LOOK),)
+        return (Absence(showing.series, FIRST_READING),)
     if showing.making is Making.P99:
         return (_p99(showing, before, now),)
     return tuple(_rate(showing, _same(before.of(showing.series), each), each) for each in samples)
@@ -168,7 +168,7 @@ def _same(samples: Iterable[Sample], as_: Sample) -> Sample | None:
 
 def _rate(showing: Showing, before: Sample | None, now: Sample) -> ShownReading:
     if before is None:
-        return Absence(showing.series, FIRST_LOOK, labels=now.labels)
+        return Absence(showing.series, FIRST_READING, labels=now.labels)
     passed_s, grown = now.time - before.time, now.value - before.value
     if passed_s <= 0 or grown < 0:
         return Absence(showing.series, "its counter began anew", labels=now.labels)
@@ -197,9 +197,13 @@ def _p99(showing: Showing, before: JobSnapshot, now: JobSnapshot) -> ShownReadin
 
 def summed(metric: Shown, values: Iterable[float]) -> float | None:
     """One value for all; None for none."""
-    told = list(values)
-    if not told:
+    numbers = list(values)
+    if not numbers:
         return None
     if SHOWN[metric].summing is Summing.TOTAL:
-        return math.fsum(told)
-    return max(told) if SHOWN[metric].summing is Summing.WORST else math.fsum(told) / len(told)
+        return math.fsum(numbers)
+    return (
+        max(numbers)
+        if SHOWN[metric].summing is Summing.WORST
+        else math.fsum(numbers) / len(numbers)
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 PREFIX = "lattice_"
@@ -63,15 +63,14 @@ class Metric:
     kind: MetricKind
     per: Per
     unit: str
-    words: str
+    description: str
     labels: tuple[str, ...] = ()
     """Names of the labels that its series have besides `gpu_uuid`."""
-    most: float = _EXABYTE
+    most: float
     """The upper bound of valid values."""
 
     @property
     def series(self) -> str:
-        """The name in the metric store."""
         return PREFIX + self.name
 
     @property
@@ -79,22 +78,16 @@ class Metric:
         return (*(("gpu_uuid",) if self.per is Per.GPU else ()), *self.labels)
 
 
-def _job(
-    name: str, kind: MetricKind, unit: str, words: str, *labels: str, most: float = _EXABYTE
+def _metric(
+    per: Per, name: str, kind: MetricKind, unit: str, description: str, *labels: str, most: float
 ) -> Metric:
     return Metric(
-        name=name, kind=kind, per=Per.JOB, unit=unit, words=words, labels=labels, most=most
+        name=name, kind=kind, per=per, unit=unit, description=description, labels=labels, most=most
     )
 
 
-def _gpu(
-    name: str, kind: MetricKind, unit: str, words: str, *labels: str, most: float = _PETABYTE
-) -> Metric:
-    return Metric(
-        name=name, kind=kind, per=Per.GPU, unit=unit, words=words, labels=labels, most=most
-    )
-
-
+_job = partial(_metric, Per.JOB, most=_EXABYTE)
+_gpu = partial(_metric, Per.GPU, most=_PETABYTE)
 _GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 CATALOGUE: dict[str, Metric] = {
     metric.name: metric
@@ -188,8 +181,8 @@ _KNOWN = {
 def _label_fault(names: tuple[str, ...], labels: Labels) -> str:
     if tuple(name for name, _ in labels) != names:
         return f"not the labels {', '.join(names)}"
-    told = (value for _, value in labels)
-    fine = all(0 < len(each) <= _LONGEST_LABEL and each.isprintable() for each in told)
+    values = (value for _, value in labels)
+    fine = all(0 < len(each) <= _LONGEST_LABEL and each.isprintable() for each in values)
     return "" if fine else "a label that can't be one"
 
 
@@ -243,5 +236,4 @@ MetricReading: TypeAlias = Sample | Absence
 
 
 def labelled(**labels: str) -> Labels:
-    """Labels, sorted by name."""
     return tuple(sorted(labels.items()))

@@ -19,8 +19,6 @@ class NodeState(StrEnum):
 
 
 class AgentLink(StrEnum):
-    """The state of a node's agent."""
-
     LINKED = "linked"
     LOST = "lost"
     NEVER = "never seen"
@@ -111,10 +109,3 @@ class Topology:
     """The switches of a cluster; empty if the site configured none."""
 
     switches: tuple[Switch, ...] = ()
-
-    def leaf_of(self, node: str) -> str:
-        """The leaf switch of a node, or empty."""
-        for switch in self.switches:
-            if switch.level == 0 and node in switch.nodes:
-                return switch.name
-        return ""

@@ -1,4 +1,4 @@
-"""Ports to what nodes measure for a job now, without the metric store. Pure."""
+"""Ports to what nodes measure and find for a job now, without the metric store. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from lattice.domain.alert import Alert, Progress
 from lattice.domain.attempts import JobAttempt
+from lattice.domain.jobfacts import NodeFacts, RankStack
 from lattice.domain.measured import JobSnapshot
 
 SETTLED_S = 120.0
@@ -50,15 +51,11 @@ class NodeUnreachable:
 
 @dataclass(frozen=True, slots=True)
 class NodeMeasured:
-    """A node has a new snapshot."""
-
-    sight: NodeSnapshot
+    snapshot: NodeSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAlert:
-    """A node has a new alert."""
-
     node: str
     alert: Alert
 
@@ -72,8 +69,6 @@ class NodeStale:
 
 @dataclass(frozen=True, slots=True)
 class NodeBack:
-    """A node answers again."""
-
     node: str
     gone_s: float
 
@@ -91,7 +86,7 @@ NodeNews: TypeAlias = NodeMeasured | NodeAlert | NodeStale | NodeBack | NodeOver
 class NodeSnapshots(Protocol):
     """Asks the agents of a running attempt."""
 
-    async def look(
+    async def read(
         self, attempt: JobAttempt, *, only: Collection[str] | None = None, within_s: float = 3.0
     ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
         """Ask every node once, in parallel. Never raises.
@@ -103,4 +98,40 @@ class NodeSnapshots(Protocol):
         """The news of all its nodes, as they come, until the context ends.
 
         There is one stream per node, shared by all followers on this server.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """Everything that one node reports about a job at once; at least one of the two."""
+
+    node: str
+    facts: NodeFacts | None = None
+    snapshot: NodeSnapshot | None = None
+    lacking: str = ""
+    """Why the other one is missing."""
+
+
+class FactSource(Protocol):
+    """Asks the nodes of a running attempt for their facts and their measurements."""
+
+    async def check(
+        self, attempt: JobAttempt, *, within_s: float
+    ) -> tuple[tuple[NodeAnswer, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node once, in parallel. Never raises.
+
+        A node without a timely answer is unreachable.
+        """
+
+
+class StackSource(Protocol):
+    """Collects the stacks of a running attempt's ranks from its nodes."""
+
+    async def stacks(
+        self, subject: str, attempt: JobAttempt, *, within_s: float
+    ) -> tuple[tuple[RankStack, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node in parallel. Never raises.
+
+        `subject` is the caller, for the nodes' records. The result is by node and rank. A node
+        without a timely answer is unreachable.
         """

@@ -31,8 +31,6 @@ class BadKeyPart(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectInfo:
-    """One object of a listing."""
-
     key: str
     size_bytes: int
     modified: datetime

@@ -7,19 +7,26 @@ own besides it, so that `sinfo` and `lattice nodes` can't disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 
-Admitted: TypeAlias = frozenset[str] | None
+
+@dataclass(frozen=True, slots=True)
+class AllExcept:
+    """All accounts, also future ones, except these."""
+
+    denied: frozenset[str]
+
+
+Admitted: TypeAlias = frozenset[str] | AllExcept | None
 """The accounts that a partition admits; None: all."""
 
 
 class NodeAct(StrEnum):
-    """What can be done to a node."""
-
     DRAIN = "drain"
     UNDRAIN = "undrain"
     DISABLE = "disable"

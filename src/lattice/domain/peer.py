@@ -1,7 +1,7 @@
 """The peer on the machines' own wire: a node or a replica, as its certificate names it. Pure.
 
 A certificate of the cluster's authority has one URI, `lattice://CLUSTER/node/NAME` or
-`lattice://CLUSTER/replica/ID`. `lattice.wire.peer` extracts it from a certificate. This module
+`lattice://CLUSTER/replica/ID`. `lattice.wire.peerguard` extracts it from a certificate. This module
 handles the names alone, and refuses every spelling except the one it writes.
 """
 
@@ -44,7 +44,6 @@ class PeerIdentity:
 
     @property
     def uri(self) -> str:
-        """The URI in the certificate."""
         return peer_uri(self.cluster, self.kind, self.name)
 
 

@@ -52,7 +52,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Unconfirmed:
     number: int
     payload: bytes
     last: bool
@@ -73,7 +73,7 @@ class Pipe:
             raise ValueError("a window must hold the largest message")
         self._window = window_bytes
         # Outgoing.
-        self._kept: deque[_Kept] = deque()
+        self._unconfirmed: deque[_Unconfirmed] = deque()
         self._written = 0
         self._written_bytes = 0
         self._next = 0
@@ -86,8 +86,8 @@ class Pipe:
         self._received = 0
         self._received_bytes = 0
         self._taken_bytes = 0
-        self._told = 0
-        self._told_limit = 0
+        self._reported = 0
+        self._reported_limit = 0
         self._ended = False
         # The connection.
         self._greeted = False
@@ -109,11 +109,10 @@ class Pipe:
             raise ValueError("the message is too large")
         self._written += 1
         self._written_bytes += cost(payload)
-        self._kept.append(_Kept(self._written, payload, last, self._written_bytes))
+        self._unconfirmed.append(_Unconfirmed(self._written, payload, last, self._written_bytes))
         self._finished = last
 
     def take(self) -> Message | None:
-        """The next received message, or None."""
         if not self._inbox:
             return None
         message = self._inbox.popleft()
@@ -123,12 +122,14 @@ class Pipe:
     @property
     def delivered(self) -> bool:
         """True when everything written has been confirmed."""
-        return not self._kept
+        return not self._unconfirmed
 
     @property
     def over(self) -> bool:
         """True when both ends have sent their last message and know that the other has it."""
-        return self._finished and self._ended and self.delivered and self._told == self._received
+        return (
+            self._finished and self._ended and self.delivered and self._reported == self._received
+        )
 
     # For the connection.
 
@@ -143,8 +144,11 @@ class Pipe:
         """True if `frames` has something to send."""
         if not self._met:
             return not self._greeted
-        sendable = self._next < len(self._kept) and self._kept[self._next].until <= self._limit
-        return sendable or bool(self._answers) or self._should_tell()
+        sendable = (
+            self._next < len(self._unconfirmed)
+            and self._unconfirmed[self._next].until <= self._limit
+        )
+        return sendable or bool(self._answers) or self._should_report()
 
     def frames(self) -> list[bytes]:
         """All frames that may be sent now, in order."""
@@ -156,15 +160,15 @@ class Pipe:
             return out
         out += self._answers
         self._answers = []
-        while self._next < len(self._kept):
-            kept = self._kept[self._next]
-            if kept.until > self._limit:
+        while self._next < len(self._unconfirmed):
+            message = self._unconfirmed[self._next]
+            if message.until > self._limit:
                 break
-            kind = FrameKind.END if kept.last else FrameKind.DATA
-            out.append(_HEAD.pack(kind, kept.number, self._received) + kept.payload)
-            self._told = self._received
+            kind = FrameKind.END if message.last else FrameKind.DATA
+            out.append(_HEAD.pack(kind, message.number, self._received) + message.payload)
+            self._reported = self._received
             self._next += 1
-        if self._should_tell():
+        if self._should_report():
             out.append(self._figures(FrameKind.ACK))
         return out
 
@@ -202,8 +206,8 @@ class Pipe:
     def _confirm(self, number: int) -> None:
         if number > self._written:
             raise BadFrame("a message is confirmed that was never written")
-        while self._kept and self._kept[0].number <= number:
-            self._confirmed_bytes = self._kept.popleft().until
+        while self._unconfirmed and self._unconfirmed[0].number <= number:
+            self._confirmed_bytes = self._unconfirmed.popleft().until
             self._next = max(0, self._next - 1)
 
     def _allow(self, limit: int) -> None:
@@ -216,17 +220,17 @@ class Pipe:
         if len(payload) > LARGEST_MESSAGE_BYTES:
             raise BadFrame("a message is too large")
         size = self._received_bytes + cost(payload)
-        if size > self._told_limit:
+        if size > self._reported_limit:
             raise BadFrame("more came than there was room for")
         self._received, self._received_bytes, self._ended = number, size, last
         self._inbox.append(Message(payload, last))
 
-    def _should_tell(self) -> bool:
-        if self._ended and self._told < self._received:
+    def _should_report(self) -> bool:
+        if self._ended and self._reported < self._received:
             return True
-        return self._taken_bytes + self._window - self._told_limit >= self._window // 2
+        return self._taken_bytes + self._window - self._reported_limit >= self._window // 2
 
     def _figures(self, kind: FrameKind) -> bytes:
-        self._told = self._received
-        self._told_limit = self._taken_bytes + self._window
-        return _HEAD.pack(kind, self._received, self._told_limit)
+        self._reported = self._received
+        self._reported_limit = self._taken_bytes + self._window
+        return _HEAD.pack(kind, self._received, self._reported_limit)

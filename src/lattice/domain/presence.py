@@ -59,8 +59,6 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """The node's record."""
-
     node: str
     epoch: int
     linked: bool
@@ -84,7 +82,6 @@ class Times:
 
 
 def next_epoch(before: Presence | None) -> int:
-    """The epoch of the next link."""
     return before.epoch + 1 if before else 1
 
 
@@ -137,7 +134,7 @@ def judged(
     return replace(presence, condition=condition)
 
 
-_ORDER = {condition: place for place, condition in enumerate(Condition)}
+_ORDER = {condition: rank for rank, condition in enumerate(Condition)}
 
 
 def _condition(gone_s: float, times: Times, *, sensitive: bool) -> Condition:

@@ -3,7 +3,7 @@
 Both ends use only this module: the helper decodes strictly, its clients encode. A question's digest
 covers all of it, and the grant carries that digest. So a question can't be changed after the server
 permitted it. Payloads (a script) are sent as descriptors, and the question names them by their
-SHA-256.
+SHA-256. The method `fault` of a question returns why it is invalid, or an empty text.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar, get_type_hints
+from typing import Any, TypeAlias, TypeVar
 
-from lattice.base.strictjson import read_json
+from lattice.base.strictjson import read_fields, read_json
 from lattice.domain.grant import Act
 from lattice.domain.stream import is_session
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
@@ -26,7 +25,7 @@ MOST_PIDS = 128
 MOST_OUTPUTS = 64
 """Files in one answer."""
 LONGEST_PATH_BYTES = 4096
-MOST_WORDS = 256
+MOST_ARGUMENTS = 256
 LONGEST_COMMAND = 8192
 SHORTEST_PROBE_MS = 50
 LONGEST_PROBE_MS = 15_000
@@ -91,10 +90,9 @@ class Enter:
     """Whether to enter a job without a step for accounting (no `PrologFlags=Contain`)."""
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         if not is_session(self.session):
             return "the session is not named well"
-        if len(self.argv) > MOST_WORDS or sum(map(len, self.argv)) > LONGEST_COMMAND:
+        if len(self.argv) > MOST_ARGUMENTS or sum(map(len, self.argv)) > LONGEST_COMMAND:
             return "the command is too long"
         if any("\0" in each for each in self.argv) or (self.argv and not self.argv[0]):
             return "the command can't be run"
@@ -112,7 +110,6 @@ class Rejoin:
     session: str
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return "" if is_session(self.session) else "the session is not named well"
 
 
@@ -127,7 +124,6 @@ class OpenOutput:
     pids: tuple[int, ...]
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return _pids_fault(self.pids)
 
 
@@ -138,7 +134,6 @@ class OpenOutputFile:
     path: str
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return _path_fault(self.path)
 
 
@@ -150,7 +145,6 @@ class NoteOutput:
     pids: tuple[int, ...]
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         if not 0 < self.job_id <= _LARGEST_JOB:
             return "a number is no job id"
         return _pids_fault(self.pids)
@@ -169,9 +163,8 @@ class OpenNoted:
     skip: int
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
-        told = (self.since_ms, self.until_ms, self.skip)
-        return "" if all(0 <= each < _LARGEST_TIME for each in told) else "a number is too large"
+        numbers = (self.since_ms, self.until_ms, self.skip)
+        return "" if all(0 <= each < _LARGEST_TIME for each in numbers) else "a number is too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +187,6 @@ class ProbeMounts:
     """How long each mount may take."""
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return _patience_fault(self.timeout_ms)
 
 
@@ -211,7 +203,6 @@ class DumpStacks:
     """How long all of them together may take."""
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return _patience_fault(self.timeout_ms)
 
 
@@ -230,7 +221,6 @@ class SetClock:
     signed: str
 
     def fault(self) -> str:
-        """Why the question is invalid, or an empty text."""
         return "" if 0 < len(self.signed) <= _LONGEST_SIGNED else "no signed time"
 
 
@@ -254,8 +244,6 @@ Question: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb of the helper."""
-
     name: str
     role: HelperRole
     act: Act
@@ -296,35 +284,32 @@ _NAME_OF = {verb.question: verb.name for verb in VERBS.values()}
 
 
 def verb_of(question: Question) -> Verb:
-    """The verb of a question."""
     return VERBS[_NAME_OF[type(question)]]
 
 
 def digest_of(question: Question) -> str:
     """The digest that the grant for this question must carry."""
-    return hashlib.sha256(_DOMAIN + _written({"": _told(question)})).hexdigest()
+    return hashlib.sha256(_DOMAIN + _written({"": _fields_of(question)})).hexdigest()
 
 
 def write_request(grant: str, question: Question) -> bytes:
     """A question with its grant, encoded for the helper."""
-    return _written({"grant": grant, **_told(question)})
+    return _written({"grant": grant, **_fields_of(question)})
 
 
 def read_request(raw: bytes) -> tuple[str, Verb, Question]:
     """Decode the grant's text, the verb and the question, strictly. Raises `BadQuestion`."""
-    told = _object(raw, {"grant", "verb", "question"})
-    grant, name = told["grant"], told["verb"]
+    document = _object(raw, {"grant", "verb", "question"})
+    grant, name = document["grant"], document["verb"]
     if type(grant) is not str or type(name) is not str:
         raise BadQuestion("grant and verb are texts")
     verb = VERBS.get(name)
     if verb is None:
         raise BadQuestion("a verb that is not known")
-    return grant, verb, _decoded(told["question"], verb.question)
+    return grant, verb, _decoded(document["question"], verb.question)
 
 
 class Outcome(StrEnum):
-    """The result of a question."""
-
     DONE = "done"
     FAILED = "failed"
     """The program ended with a code other than 0; its text is the message."""
@@ -355,90 +340,44 @@ class Answer:
 
 
 def write_answer(answer: Answer) -> bytes:
-    """Encode an answer."""
     return _written(asdict(answer))
 
 
 def read_answer(raw: bytes) -> Answer:
     """Decode an answer. Raises `BadQuestion`."""
-    told = _object(raw, {field.name for field in fields(Answer)})
-    return _decoded(told, Answer)
+    document = _object(raw, {field.name for field in fields(Answer)})
+    return _decoded(document, Answer)
 
 
-def _told(question: Question) -> dict[str, Any]:
+def _fields_of(question: Question) -> dict[str, Any]:
     return {"verb": verb_of(question).name, "question": asdict(question)}
 
 
-def _written(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+def _written(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
     try:
         # Two parsers could each take another of two equal names.
-        told = read_json(raw)
+        document = read_json(raw)
     except ValueError:
         raise BadQuestion("not a JSON object") from None
-    if not isinstance(told, dict) or told.keys() != names:
+    if not isinstance(document, dict) or document.keys() != names:
         raise BadQuestion(f"not the fields {', '.join(sorted(names))}")
-    return told
+    return document
 
 
 _T = TypeVar("_T")
 
 
-def _decoded(told: Any, kind: type[_T]) -> _T:
-    assert is_dataclass(kind)
-    readers = {name: _READERS[hint] for name, hint in get_type_hints(kind).items()}
-    if not isinstance(told, dict) or told.keys() != readers.keys():
-        raise BadQuestion(f"not the fields of {kind.__name__}")
-    values = {name: read(told[name], name) for name, read in readers.items()}
-    made = kind(**values)
+def _decoded(document: Any, kind: type[_T]) -> _T:
+    try:
+        made = read_fields(document, kind)
+    except ValueError as error:
+        raise BadQuestion(str(error)) from None
     fault = getattr(made, "fault", None)
     problem = fault() if fault is not None else ""
     if problem:
         raise BadQuestion(problem)
     return made
-
-
-def _plain(kind: type) -> Callable[[Any, str], Any]:
-    def read(value: Any, name: str) -> Any:
-        # `type`, because `isinstance(True, int)` is True.
-        if type(value) is not kind:
-            raise BadQuestion(f"{name} is of the wrong type")
-        return value
-
-    return read
-
-
-def _many(inner: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def read(value: Any, name: str) -> Any:
-        if type(value) is not list:
-            raise BadQuestion(f"{name} is no list")
-        return tuple(inner(each, name) for each in value)
-
-    return read
-
-
-def _pair(value: Any, name: str) -> tuple[str, str]:
-    if type(value) is not list or [type(each) for each in value] != [str, str]:
-        raise BadQuestion(f"{name} is no list of pairs")
-    return value[0], value[1]
-
-
-def _outcome(value: Any, name: str) -> Outcome:
-    try:
-        return Outcome(value)
-    except ValueError:
-        raise BadQuestion(f"{name} is not known") from None
-
-
-_READERS: dict[Any, Callable[[Any, str], Any]] = {
-    str: _plain(str),
-    int: _plain(int),
-    bool: _plain(bool),
-    tuple[str, ...]: _many(_plain(str)),
-    tuple[int, ...]: _many(_plain(int)),
-    tuple[tuple[str, str], ...]: _many(_pair),
-    Outcome: _outcome,
-}

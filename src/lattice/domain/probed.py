@@ -20,7 +20,7 @@ MOST_MOUNTS = 64
 MOST_PROCESSES = 128
 MOST_STACKS = 64
 MOST_FRAMES = 64
-LONGEST_WORDS = 256
+LONGEST_TEXT = 256
 LONGEST_MOUNT_STATISTICS = 1024 * 1024
 _LONGEST_PATH = 4096
 _LARGEST = 2**63
@@ -31,7 +31,7 @@ class BadProbe(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MountLook:
+class MountReport:
     """How one file system answered a probe of its root."""
 
     path: str
@@ -44,17 +44,17 @@ class MountLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MountsLook:
+class MountsReport:
     """All mounts that the job sees. `statistics` is `mountstats` as the kernel wrote it."""
 
-    mounts: tuple[MountLook, ...]
+    mounts: tuple[MountReport, ...]
     statistics: str = ""
     unlooked: str = ""
     """Why some were not probed; empty: all were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskLook:
+class TaskReport:
     """One process that does a rank's work."""
 
     pid: int
@@ -70,9 +70,7 @@ class TaskLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackLook:
-    """The stack of one process."""
-
+class StackReport:
     pid: int
     rank: int | None
     language: StackLanguage
@@ -83,45 +81,38 @@ class StackLook:
     command: str = ""
 
 
-def write_mounts(look: MountsLook) -> bytes:
-    """Encode for the client."""
-    return _written(asdict(look))
+def write_mounts(report: MountsReport) -> bytes:
+    return _written(asdict(report))
 
 
-def read_mounts(raw: bytes) -> MountsLook:
+def read_mounts(raw: bytes) -> MountsReport:
     """Decode. Raises `BadProbe`."""
-    told = _json(raw)
-    if type(told) is not dict or told.keys() != {"mounts", "statistics", "unlooked"}:
+    document = _json(raw)
+    if type(document) is not dict or document.keys() != {"mounts", "statistics", "unlooked"}:
         raise BadProbe("other fields")
-    return MountsLook(
-        mounts=_list(told["mounts"], MountLook, MOST_MOUNTS),
-        statistics=_text(told["statistics"], LONGEST_MOUNT_STATISTICS),
-        unlooked=_text(told["unlooked"], LONGEST_WORDS),
+    return MountsReport(
+        mounts=_list(document["mounts"], MountReport, MOST_MOUNTS),
+        statistics=_text(document["statistics"], LONGEST_MOUNT_STATISTICS),
+        unlooked=_text(document["unlooked"], LONGEST_TEXT),
     )
 
 
-def write_tasks(looks: Sequence[TaskLook]) -> bytes:
-    """Encode for the client."""
-    return _written([asdict(each) for each in looks])
+def write_reports(reports: Sequence[TaskReport | StackReport]) -> bytes:
+    return _written([asdict(each) for each in reports])
 
 
-def read_tasks(raw: bytes) -> tuple[TaskLook, ...]:
+def read_tasks(raw: bytes) -> tuple[TaskReport, ...]:
     """Decode. Raises `BadProbe`."""
-    return _list(_json(raw), TaskLook, MOST_PROCESSES)
+    return _list(_json(raw), TaskReport, MOST_PROCESSES)
 
 
-def write_stacks(looks: Sequence[StackLook]) -> bytes:
-    """Encode for the client."""
-    return _written([asdict(each) for each in looks])
-
-
-def read_stacks(raw: bytes) -> tuple[StackLook, ...]:
+def read_stacks(raw: bytes) -> tuple[StackReport, ...]:
     """Decode. Raises `BadProbe`."""
-    return _list(_json(raw), StackLook, MOST_STACKS)
+    return _list(_json(raw), StackReport, MOST_STACKS)
 
 
-def _written(told: Any) -> bytes:
-    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+def _written(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _json(raw: bytes) -> Any:
@@ -136,53 +127,53 @@ def _json(raw: bytes) -> Any:
 _T = TypeVar("_T")
 
 
-def _list(told: Any, kind: type[_T], most: int) -> tuple[_T, ...]:
-    if type(told) is not list or len(told) > most:
+def _list(value: Any, kind: type[_T], most: int) -> tuple[_T, ...]:
+    if type(value) is not list or len(value) > most:
         raise BadProbe("no list, or too long")
-    return tuple(_one(each, kind) for each in told)
+    return tuple(_one(each, kind) for each in value)
 
 
-def _one(told: Any, kind: type[_T]) -> _T:
+def _one(value: Any, kind: type[_T]) -> _T:
     hints = get_type_hints(kind)
-    if type(told) is not dict or told.keys() != hints.keys():
+    if type(value) is not dict or value.keys() != hints.keys():
         raise BadProbe(f"not the fields of {kind.__name__}")
-    return kind(**{name: _READERS[hint](told[name]) for name, hint in hints.items()})
+    return kind(**{name: _READERS[hint](value[name]) for name, hint in hints.items()})
 
 
-def _text(told: Any, most: int = _LONGEST_PATH) -> str:
-    if type(told) is not str:
+def _text(value: Any, most: int = _LONGEST_PATH) -> str:
+    if type(value) is not str:
         raise BadProbe("no text")
-    return told[:most]
+    return value[:most]
 
 
-def _count(told: Any) -> int:
-    if type(told) is not int or not 0 <= told < _LARGEST:
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _LARGEST:
         raise BadProbe("no count")
-    return told
+    return value
 
 
-def _amount(told: Any) -> float:
+def _amount(value: Any) -> float:
     # NaN is never within bounds; an int beyond every float would make `isfinite` fail.
-    if type(told) not in (int, float) or not 0 <= told < _LARGEST:
+    if type(value) not in (int, float) or not 0 <= value < _LARGEST:
         raise BadProbe("no amount")
-    return float(told)
+    return float(value)
 
 
-def _flag(told: Any) -> bool:
-    if type(told) is not bool:
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
         raise BadProbe("neither yes nor no")
-    return told
+    return value
 
 
-def _language(told: Any) -> StackLanguage:
+def _language(value: Any) -> StackLanguage:
     try:
-        return StackLanguage(told)
+        return StackLanguage(value)
     except ValueError:
         raise BadProbe("no language") from None
 
 
 def _or_none(read: Callable[[Any], _T]) -> Callable[[Any], _T | None]:
-    return lambda told: None if told is None else read(told)
+    return lambda value: None if value is None else read(value)
 
 
 _READERS: dict[Any, Callable[[Any], Any]] = {
@@ -192,5 +183,5 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     float | None: _or_none(_amount),
     bool | None: _or_none(_flag),
     StackLanguage: _language,
-    tuple[StackFrame, ...]: lambda told: _list(told, StackFrame, MOST_FRAMES),
+    tuple[StackFrame, ...]: lambda value: _list(value, StackFrame, MOST_FRAMES),
 }

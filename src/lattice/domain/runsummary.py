@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.attempts import JobAttempt
@@ -28,8 +29,6 @@ class BadSummary(ValueError):
 
 
 class Use(StrEnum):
-    """What a run used."""
-
     CPU_SECONDS = "cpu_seconds"
     CPU_EFFICIENCY = "cpu_efficiency"
     """Of the processors it had, in percent."""
@@ -165,8 +164,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """The whole document."""
-
     format: int = FORMAT
     written: datetime
     run: Run
@@ -181,7 +178,6 @@ class RunSummary:
     series: tuple[CoarseSeries, ...] = ()
 
     def figure(self, name: Use | Waste) -> Figure | None:
-        """The figure of this name, or None."""
         return next((each for each in (*self.used, *self.wasted) if each.name == name), None)
 
     def value(self, name: Use | Waste) -> float | None:
@@ -256,7 +252,6 @@ def summary_key(attempt: JobAttempt) -> str:
 
 
 def encoded(summary: RunSummary) -> bytes:
-    """Encode the document."""
     import msgspec  # noqa: PLC0415 - a command that shows a summary does not need it
 
     return msgspec.json.encode(summary) + b"\n"
@@ -270,3 +265,21 @@ def decoded(document: bytes) -> RunSummary:
         return msgspec.json.decode(document, type=RunSummary)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadSummary(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountedUse:
+    """The use of one attempt by Slurm. None was not accounted; a zero is a zero of Slurm."""
+
+    cpu_seconds: float | None = None
+    largest_task_bytes: float | None = None
+    """Resident memory of the largest task. It is a node's only if each node has one task."""
+    energy_joules: float | None = None
+    """The energy of its nodes, if Slurm measures it."""
+
+
+class Accounting(Protocol):
+    """slurmdbd, as `sacct` queries it: the second source of summaries."""
+
+    async def used(self, attempt: JobAttempt) -> AccountedUse | None:
+        """The use of this attempt, or None. Raises `Unavailable`."""

@@ -40,20 +40,20 @@ def short_options(word: str) -> str:
     return letters
 
 
-def script_words(script: str) -> tuple[str, ...]:
+def script_options(script: str) -> tuple[str, ...]:
     """The words of the script's `#SBATCH` lines, as far as Slurm itself reads."""
-    words: list[str] = []
+    options: list[str] = []
     for line in script.splitlines():
         if line.startswith("#SBATCH"):
             try:
-                words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+                options += shlex.split(line.removeprefix("#SBATCH"), comments=True)
             except ValueError:  # sbatch reports an open quote
-                words += line.split()[1:]
+                options += line.split()[1:]
         elif line.strip() and not line.startswith("#"):
             break
-    return tuple(words)
+    return tuple(options)
 
 
 def has_comment(options: Sequence[str], script: str) -> bool:
     """True if the job has a comment of its own, from an option or from the script."""
-    return any(is_option(word, COMMENT) for word in (*options, *script_words(script)))
+    return any(is_option(word, COMMENT) for word in (*options, *script_options(script)))

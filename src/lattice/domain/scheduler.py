@@ -27,7 +27,6 @@ class Scope:
     everything: bool = False
 
     def covers(self, allocation: Allocation) -> bool:
-        """True if the allocation is inside."""
         return (
             self.everything
             or (allocation.user in self.users and allocation.user != "")

@@ -74,7 +74,6 @@ class ReadRecord:
 
     @property
     def times(self) -> int:
-        """The number of reads of any kind."""
         return self.reads + self.follows + self.downloads
 
 
@@ -103,7 +102,7 @@ class ReadNotes(Protocol):
         reader: str,
         standing: Standing,
         allocation: Allocation,
-        way: ReadKind,
+        kind: ReadKind,
         *,
         goes_on: bool = False,
     ) -> None:

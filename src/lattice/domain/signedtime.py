@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from lattice.base.strictjson import read_json
+from lattice.base.strictjson import read_fields, read_json
 
 _DOMAIN = b"lattice time 1\n"
 _NONCE = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -45,22 +45,15 @@ class SignedTime:
 
 
 def to_sign(payload: bytes) -> bytes:
-    """The bytes to sign."""
     return _DOMAIN + payload
 
 
 def read_payload(payload: bytes) -> SignedTime:
     """Parse a time; every field must be present, of its type, and no other. Raises `BadTime`."""
     try:
-        told = read_json(payload)
-    except ValueError:
-        raise BadTime("not a time") from None
-    kinds = {each.name: str(each.type) for each in fields(SignedTime)}
-    if not isinstance(told, dict) or told.keys() != kinds.keys():
-        raise BadTime("not the fields of a time")
-    for name, kind in kinds.items():
-        if type(told[name]) is not (int if kind == "int" else str):
-            raise BadTime(f"{name} is of the wrong type")
-    if not is_nonce(told["nonce"]) or not 0 < told["time_ms"] < _LARGEST_TIME:
+        signed = read_fields(read_json(payload), SignedTime)
+    except ValueError as error:
+        raise BadTime(f"not a time: {error}") from None
+    if not is_nonce(signed.nonce) or not 0 < signed.time_ms < _LARGEST_TIME:
         raise BadTime("no question, or no time")
-    return SignedTime(**told)
+    return signed

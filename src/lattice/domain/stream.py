@@ -118,7 +118,6 @@ class Serve(Protocol):
 
 
 def is_session(text: str) -> bool:
-    """True for a well-formed session name."""
     return _SESSION.fullmatch(text) is not None
 
 

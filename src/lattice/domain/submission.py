@@ -15,9 +15,9 @@ from lattice.base.errors import Unavailable, UsageError
 
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 """Slurm's own limit (`max_script_size`) unless a site changed it."""
-MOST_WORDS = 256
+MOST_ARGUMENTS = 256
 LONGEST_WORD = 8 * 1024
-MOST_WORDS_BYTES = 32 * 1024
+MOST_ARGUMENT_BYTES = 32 * 1024
 MOST_VARIABLES = 64
 LONGEST_PATH = 4096
 MOST_JOBS = 100
@@ -59,13 +59,13 @@ def _word_fault(word: str, what: str) -> str:
     return f"{what} is too long" if size > LONGEST_WORD else ""
 
 
-def _words_fault(words: tuple[str, ...], what: str) -> str:
-    if len(words) > MOST_WORDS:
+def _arguments_fault(arguments: tuple[str, ...], what: str) -> str:
+    if len(arguments) > MOST_ARGUMENTS:
         return f"too many {what}"
-    for word in words:
-        if fault := _word_fault(word, f"one of the {what}"):
+    for argument in arguments:
+        if fault := _word_fault(argument, f"one of the {what}"):
             return fault
-    if sum(len(word.encode()) for word in words) > MOST_WORDS_BYTES:
+    if sum(len(argument.encode()) for argument in arguments) > MOST_ARGUMENT_BYTES:
         return f"too long {what}"
     return ""
 
@@ -110,8 +110,8 @@ class SubmitQuestion:
             return "an option of sbatch is empty"
         return (
             _directory_fault(self.directory)
-            or _words_fault(self.options, "options")
-            or _words_fault(self.arguments, "arguments")
+            or _arguments_fault(self.options, "options")
+            or _arguments_fault(self.arguments, "arguments")
             or _environment_fault(self.environment)
         )
 

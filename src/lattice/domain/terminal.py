@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, TypeVar
 
-from lattice.base.strictjson import read_json
+from lattice.base.strictjson import read_fields, read_json
 
 MOST_BYTES = 32 * 1024
 """Of text in one message; more is sent in several."""
@@ -186,41 +186,14 @@ def _signal(body: bytes) -> Signal:
         raise BadMessage("a signal that can't be sent") from None
 
 
-def _exit(body: bytes) -> Exit:
-    told = _read(body, Exit)
-    try:
-        return Exit(cause=EndCause(told.cause), code=told.code, words=told.words)
-    except ValueError:
-        raise BadMessage("an end of no known cause") from None
-
-
 _Facts = TypeVar("_Facts", Started, Exit)
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "int | None": (int, type(None)),
-    "tuple[str, ...]": (list,),
-    "EndCause": (str,),
-}
 
 
 def _read(body: bytes, kind: type[_Facts]) -> _Facts:
     try:
-        told = read_json(body)
-    except ValueError:
-        raise BadMessage("facts that are no JSON") from None
-    wanted = {each.name: _TYPES[str(each.type)] for each in fields(kind)}
-    if not isinstance(told, dict) or told.keys() != wanted.keys():
-        raise BadMessage("facts with other fields")
-    for name, types in wanted.items():
-        if type(told[name]) not in types:
-            raise BadMessage(f"{name} is of the wrong type")
-        if isinstance(told[name], list):
-            if any(type(each) is not str for each in told[name]):
-                raise BadMessage(f"{name} is of the wrong type")
-            told[name] = tuple(told[name])
-    return kind(**told)
+        return read_fields(read_json(body), kind)
+    except ValueError as error:
+        raise BadMessage(str(error)) from None
 
 
 _HEADS: dict[type[TerminalMessage], bytes] = {
@@ -244,5 +217,5 @@ _READERS: dict[int, Callable[[bytes], TerminalMessage]] = {
     TerminalKind.STARTED: lambda body: _read(body, Started),
     TerminalKind.OUTPUT: Output,
     TerminalKind.ERRORS: Errors,
-    TerminalKind.EXIT: _exit,
+    TerminalKind.EXIT: lambda body: _read(body, Exit),
 }

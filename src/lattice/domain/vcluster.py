@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class VclusterKind(StrEnum):
-    """The purpose of the view."""
-
     HPC = "hpc"
     SERVICE = "service"
     INTERACTIVE = "interactive"

@@ -13,7 +13,6 @@ from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputAccess
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
-from lattice.domain.accounted import Accounting
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.lock import Locks
@@ -24,6 +23,7 @@ from lattice.domain.objects import ObjectStore
 from lattice.domain.operation import NodeOperator
 from lattice.domain.outputs import JobFiles
 from lattice.domain.presence import Presences
+from lattice.domain.runsummary import Accounting
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import ReadNotes, Shares
 from lattice.domain.state import StateStore
@@ -31,10 +31,32 @@ from lattice.domain.stream import NodeStreams
 from lattice.domain.submission import SubmitGate
 from lattice.domain.telemetry import ModeOf
 from lattice.domain.vcluster import VclusterKind, Vclusters
-from lattice.foundation.journal import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 
 _DEGRADED = "control plane degraded: the agreed state does not answer"
+
+
+class LoggedJournal:
+    """The reason of a refusal is for the operator only, never for the caller."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, figures: OwnMetrics) -> None:
+        self._log = log
+        self._figures = figures
+
+    def admitted(self, rpc: str) -> None:
+        self._figures.calls.labels(rpc, "admitted").inc()
+
+    def refused(self, rpc: str, sub: str, reason: str) -> None:
+        self._figures.calls.labels(rpc, "refused").inc()
+        self._log.warning("access refused", rpc=rpc, sub=sub, reason=reason)
+
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+        """Record an act, or an attempt at one, on the cluster."""
+        self._log.info("act", act=act, target=target, sub=sub, detail=detail)
+
+    def defect(self, rpc: str, error: BaseException) -> None:
+        self._figures.calls.labels(rpc, "defect").inc()
+        self._log.error("defect", rpc=rpc, exc_info=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,8 +81,8 @@ class _Labelled(Collector):
         self._read = read
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        words = self._name.replace("_", " ")
-        family = CounterMetricFamily(f"lattice_{self._name}", words, labels=[self._label])
+        description = self._name.replace("_", " ")
+        family = CounterMetricFamily(f"lattice_{self._name}", description, labels=[self._label])
         for value, count in self._read().items():
             family.add_metric([value], count)
         yield family

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Iterable
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeAlias
+
+from lattice.domain.grant import Grant
+from lattice.domain.privileged import Answer, Outcome
 
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 _UID_MIN = 1000
@@ -27,6 +33,32 @@ class AccountRefused(Exception):
     """The helper does not act for this account. The text may be shown."""
 
 
+class VerbRefused(Exception):
+    """Nothing was done; `answer` has the reason."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.answer = Answer(outcome=outcome, message=message)
+
+
+Passed: TypeAlias = tuple[Answer, Sequence[int]]
+"""An answer, and the descriptors that are passed with it."""
+_P = ParamSpec("_P")
+
+
+def answers_refusals(verb: Callable[_P, Passed]) -> Callable[_P, Passed]:
+    """Turn a `VerbRefused` into its answer."""
+
+    @wraps(verb)
+    def answered(*args: _P.args, **kwargs: _P.kwargs) -> Passed:
+        try:
+            return verb(*args, **kwargs)
+        except VerbRefused as refusal:
+            return refusal.answer, ()
+
+    return answered
+
+
 @dataclass(frozen=True, slots=True)
 class LoginDefaults:
     """The settings of `/etc/login.defs` that are used here."""
@@ -38,9 +70,9 @@ class LoginDefaults:
     @classmethod
     def read(cls, file: Path = Path("/etc/login.defs")) -> LoginDefaults:
         """Missing or malformed settings get their defaults. `uid_min` is never below 1000."""
-        words = _settings(file, r"^\s*(\w+)\s+(.+?)\s*$")
-        uid_min, umask = words.get("UID_MIN", ""), words.get("UMASK", "")
-        path = words.get("ENV_PATH", "").removeprefix("PATH=")
+        settings = _settings(file, r"^\s*(\w+)\s+(.+?)\s*$")
+        uid_min, umask = settings.get("UID_MIN", ""), settings.get("UMASK", "")
+        path = settings.get("ENV_PATH", "").removeprefix("PATH=")
         return cls(
             max(int(uid_min), _UID_MIN) if uid_min.isdecimal() else _UID_MIN,
             int(umask, 8) & 0o777 if re.fullmatch(r"[0-7]{1,4}", umask) else _UMASK,
@@ -50,8 +82,10 @@ class LoginDefaults:
 
 def slurm_users(file: Path) -> frozenset[str]:
     """The users that Slurm's daemons run as, from slurm.conf; always includes root and `slurm`."""
-    words = _settings(file, r"^\s*(\w+)\s*=\s*(\S+)")
-    named = {value for name, value in words.items() if name.lower() in {"slurmuser", "slurmduser"}}
+    settings = _settings(file, r"^\s*(\w+)\s*=\s*(\S+)")
+    named = {
+        value for name, value in settings.items() if name.lower() in {"slurmuser", "slurmduser"}
+    }
     return frozenset({"root", "slurm", *(each.partition("(")[0] for each in named)})
 
 
@@ -117,6 +151,21 @@ def job_owner(name: str) -> pwd.struct_passwd | None:
         return None
     if account.pw_name != name or 0 in (account.pw_uid, account.pw_gid):
         return None
+    return account
+
+
+def granted_owner(
+    grant: Grant, descriptors: Sequence[int], within_s: int, *, most_descriptors: int = 0
+) -> pwd.struct_passwd:
+    """The owner of the granted job. Sets an alarm that ends this process. Raises `VerbRefused`."""
+    if len(descriptors) > most_descriptors or grant.job_id <= 0:
+        allowed = "one descriptor at most" if most_descriptors else "no descriptors"
+        raise VerbRefused(Outcome.BAD_QUESTION, f"a job, and {allowed}")
+    account = job_owner(grant.user)
+    if account is None:
+        raise VerbRefused(Outcome.ACCOUNT_REFUSED, "not the user of a job")
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(within_s)
     return account
 
 

@@ -29,7 +29,7 @@ _LIBRARY = "libbpf.so.1"
 _LARGEST_OBJECT = 1024 * 1024
 _MOST_DESCRIPTORS = 32
 _PATIENCE_S = 20.0
-_LONGEST_WORDS = 400
+_LONGEST_ERROR = 400
 _MOST_COPIES = 16_384
 """Copies of a job's counts, one for each job and CPU. At 448 bytes each that is 7 MB at most."""
 _FEWEST_JOBS, _MOST_JOBS = 64, 256
@@ -88,8 +88,8 @@ def _read(file: Path) -> bytes:
     with opened:
         found = os.fstat(opened.fileno())
         if found.st_uid != 0 or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            words = f"{file} must belong to root and be writable by root alone"
-            raise Refused("the eBPF program can't be trusted", words)
+            problem = f"{file} must belong to root and be writable by root alone"
+            raise Refused("the eBPF program can't be trusted", problem)
         program = opened.read(_LARGEST_OBJECT + 1)
     if len(program) > _LARGEST_OBJECT:
         raise Refused("the eBPF program can't be trusted", f"{file} is too large")
@@ -101,7 +101,7 @@ def _loaded_by_a_child(program: bytes, roots: Sequence[int]) -> Loaded:
     with ours:
         pid = os.fork()
         if pid == 0:
-            _load_and_tell(program, roots, theirs)
+            _load_and_report(program, roots, theirs)
         theirs.close()
         ours.settimeout(_PATIENCE_S)
         try:
@@ -116,44 +116,46 @@ def _loaded_by_a_child(program: bytes, roots: Sequence[int]) -> Loaded:
 
 
 def _understood(body: bytes, descriptors: Sequence[int]) -> Loaded:
-    told: dict[str, Any] = {"reason": "loading the eBPF program failed"}
+    answer: dict[str, Any] = {"reason": "loading the eBPF program failed"}
     if body:
-        told = json.loads(body)
-    if "reason" in told or len(descriptors) <= len(MAPS):
+        answer = json.loads(body)
+    if "reason" in answer or len(descriptors) <= len(MAPS):
         packet.close_all(descriptors)
-        raise Refused(told.get("reason", "not all of it came"), told.get("last_error", ""))
+        raise Refused(answer.get("reason", "not all of it came"), answer.get("last_error", ""))
     jobs, namespaces, lost, *links = descriptors
-    return Loaded(jobs, namespaces, lost, tuple(links), told["cpus"])
+    return Loaded(jobs, namespaces, lost, tuple(links), answer["cpus"])
 
 
-def _load_and_tell(program: bytes, roots: Sequence[int], to: socket.socket) -> NoReturn:
+def _load_and_report(program: bytes, roots: Sequence[int], to: socket.socket) -> NoReturn:
     """Runs in the child and ends it."""
-    told: dict[str, object]
+    answer: dict[str, object]
     descriptors: Sequence[int] = ()
-    words = os.memfd_create("libbpf")
+    log = os.memfd_create("libbpf")
     try:
         # libbpf writes many lines to standard error.
-        os.dup2(words, 2)
+        os.dup2(log, 2)
         try:
             cpus, descriptors = _loaded(program, roots)
-            told = {"cpus": cpus}
+            answer = {"cpus": cpus}
         except OSError as error:
             reason = f"the kernel refused: {os.strerror(error.errno or 0)}"
-            told = {"reason": reason, "last_error": _last_words(words)}
+            answer = {"reason": reason, "last_error": _failure_line(log)}
         except Refused as refused:
-            told = {"reason": refused.reason, "last_error": refused.last_error}
-        packet.send(to, json.dumps(told).encode(), descriptors, most_descriptors=_MOST_DESCRIPTORS)
+            answer = {"reason": refused.reason, "last_error": refused.last_error}
+        packet.send(
+            to, json.dumps(answer).encode(), descriptors, most_descriptors=_MOST_DESCRIPTORS
+        )
     finally:
         os._exit(0)
 
 
-def _last_words(descriptor: int) -> str:
+def _failure_line(descriptor: int) -> str:
     """The line in which libbpf names the failure. A long trace of the verifier precedes it."""
     size = os.fstat(descriptor).st_size
     raw = os.pread(descriptor, 16 * 1024, max(0, size - 16 * 1024))
     lines = raw.decode(errors="replace").splitlines()
     telling = [line for line in lines if line.startswith("libbpf:") and "failed" in line]
-    return " ".join((telling or lines)[:1])[:_LONGEST_WORDS]
+    return " ".join((telling or lines)[:1])[:_LONGEST_ERROR]
 
 
 def _loaded(program: bytes, roots: Sequence[int]) -> tuple[int, list[int]]:
@@ -163,10 +165,10 @@ def _loaded(program: bytes, roots: Sequence[int]) -> tuple[int, list[int]]:
     jobs = _there(library.bpf_object__find_map_by_name(opened, b"jobs"))
     _whole(library.bpf_map__set_max_entries(jobs, room_for_jobs(cpus)))
     _whole(library.bpf_object__load(opened))
-    told = _whole(library.bpf_object__find_map_fd_by_name(opened, b"roots"))
+    roots_map = _whole(library.bpf_object__find_map_fd_by_name(opened, b"roots"))
     for number, root in enumerate(roots):
         key, value = ctypes.c_uint32(number), ctypes.c_uint64(root)
-        _whole(library.bpf_map_update_elem(told, ctypes.byref(key), ctypes.byref(value), 0))
+        _whole(library.bpf_map_update_elem(roots_map, ctypes.byref(key), ctypes.byref(value), 0))
     found = [
         _whole(library.bpf_object__find_map_fd_by_name(opened, name.encode())) for name in MAPS
     ]
@@ -188,18 +190,18 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError as error:
         raise Refused(f"{_LIBRARY} is not installed", str(error)) from None
-    place = ctypes.c_void_p
+    pointer = ctypes.c_void_p
     for name, result, arguments in (
         ("libbpf_num_possible_cpus", ctypes.c_int, ()),
-        ("bpf_object__open_mem", place, (ctypes.c_char_p, ctypes.c_size_t, place)),
-        ("bpf_object__find_map_by_name", place, (place, ctypes.c_char_p)),
-        ("bpf_map__set_max_entries", ctypes.c_int, (place, ctypes.c_uint32)),
-        ("bpf_object__load", ctypes.c_int, (place,)),
-        ("bpf_object__find_map_fd_by_name", ctypes.c_int, (place, ctypes.c_char_p)),
-        ("bpf_map_update_elem", ctypes.c_int, (ctypes.c_int, place, place, ctypes.c_uint64)),
-        ("bpf_object__next_program", place, (place, place)),
-        ("bpf_program__attach", place, (place,)),
-        ("bpf_link__fd", ctypes.c_int, (place,)),
+        ("bpf_object__open_mem", pointer, (ctypes.c_char_p, ctypes.c_size_t, pointer)),
+        ("bpf_object__find_map_by_name", pointer, (pointer, ctypes.c_char_p)),
+        ("bpf_map__set_max_entries", ctypes.c_int, (pointer, ctypes.c_uint32)),
+        ("bpf_object__load", ctypes.c_int, (pointer,)),
+        ("bpf_object__find_map_fd_by_name", ctypes.c_int, (pointer, ctypes.c_char_p)),
+        ("bpf_map_update_elem", ctypes.c_int, (ctypes.c_int, pointer, pointer, ctypes.c_uint64)),
+        ("bpf_object__next_program", pointer, (pointer, pointer)),
+        ("bpf_program__attach", pointer, (pointer,)),
+        ("bpf_link__fd", ctypes.c_int, (pointer,)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -33,7 +33,7 @@ _SILENCE_S = 600.0
 _SEND_S = 2.0
 
 
-class CantTell(Exception):
+class NoValues(Exception):
     """Why a reader has no values for any job; the text is for people."""
 
 
@@ -48,7 +48,7 @@ class Reader(Protocol):
         """Of the last request: jobs that could not be read, and why."""
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
-        """Rows by kind and job. Raises `CantTell`; of any other error only the type is reported."""
+        """Rows by kind and job. Raises `NoValues`; of any other error only the type is reported."""
 
     def close(self) -> None: ...
 
@@ -98,7 +98,7 @@ class Conversation:
             asking = read_asking(raw)
         except (packet.BadPacket, BadTelling):
             return False
-        telling = self._told(asking.want, asking.jobs)
+        telling = self._answer_to(asking.want, asking.jobs)
         connection.settimeout(_SEND_S)
         try:
             for each in write_telling(telling):
@@ -108,7 +108,7 @@ class Conversation:
                 packet.send(connection, each)
         return True
 
-    def _told(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
+    def _answer_to(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
         telling = CounterAnswer()
         left = set(want)
         for reader in self._readers:
@@ -117,10 +117,10 @@ class Conversation:
             if not wanted:
                 continue
             try:
-                told = reader.read(wanted, jobs)
-                telling.told.update({kind: told[kind] for kind in wanted})
+                rows = reader.read(wanted, jobs)
+                telling.rows.update({kind: rows[kind] for kind in wanted})
                 telling.unread.update(reader.unread)
-            except CantTell as reason:
+            except NoValues as reason:
                 telling.failed.update(dict.fromkeys(wanted, str(reason)))
             except Exception as error:  # noqa: BLE001 - one kind's defect is not the others'
                 telling.failed.update(dict.fromkeys(wanted, f"failed ({type(error).__name__})"))

@@ -39,11 +39,10 @@ from lattice.domain.counters import (
 )
 from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, figure, read_devices
 from lattice.domain.nodejobs import UNREADABLE
-from lattice.helper.jobpids import JobPids
+from lattice.helper.jobgroups import JobPids
 from lattice.helper.privilege import Kernel
-from lattice.helper.process import is_of_job, text_of
+from lattice.helper.process import is_of_job, read_stat, text_of
 
-_PARENT, _START = 1, 19
 """Indexes of the fields of `/proc/PID/stat` after the name."""
 _IO = re.compile(
     rb"rchar: ([0-9]{1,20})\nwchar: ([0-9]{1,20})\nsyscr: [0-9]+\nsyscw: [0-9]+\n"
@@ -61,16 +60,6 @@ def sum_of_devices(text: str) -> InterfaceCounts | None:
     return received, sent, packets, errors
 
 
-def parent_and_start(text: str) -> tuple[int, int] | None:
-    """The parent's pid and the start time. The name before them may contain any character."""
-    _, closing, rest = text.rpartition(")")
-    words = rest.split()
-    if not closing or len(words) <= _START:
-        return None
-    parent, started = figure(words[_PARENT]), figure(words[_START])
-    return None if parent is None or started is None else (parent, started)
-
-
 def io_counters(raw: bytes) -> IoCounters | None:
     """Parse `/proc/PID/io`; the kernel always writes the fields in this order."""
     found = _IO.match(raw)
@@ -83,7 +72,7 @@ def io_counters(raw: bytes) -> IoCounters | None:
 _LARGEST_IO = 512
 _PASSES = 3
 _LARGEST_DEV = 64 * 1024
-_MOST_KEPT = 16_384
+_MOST_OPEN = 16_384
 _FORGET_S = 300.0
 _PATIENCE_S, _WITHIN_S = 0.6, 1.0
 """The agent waits for 1.5 s, and must get the other jobs within that time."""
@@ -131,7 +120,7 @@ class JobCounters:
         proc: Path = Path("/proc"),
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        most_kept: int | None = None,
+        most_open: int | None = None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         """`patience_s`: how long one process may block its reader."""
@@ -141,8 +130,8 @@ class JobCounters:
         self._monotonic = monotonic
         # Half of the descriptor limit; the other half is for searching.
         half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        self._most_kept = min(half, _MOST_KEPT) if most_kept is None else most_kept
-        self._kept = 0
+        self._most_open = min(half, _MOST_OPEN) if most_open is None else most_open
+        self._open_files = 0
         self._counting = threading.Lock()
         self._jobs: dict[int, _Job] = {}
         self._uid = os.geteuid()
@@ -159,7 +148,7 @@ class JobCounters:
         def read(job_id: int, progress: ThreadProgress) -> _Found:
             return self._read_job(job_id, wanted, progress)
 
-        told: dict[str, dict[int, Rows]] = {kind: {} for kind in wanted}
+        tables: dict[str, dict[int, Rows]] = {kind: {} for kind in wanted}
         self.unread = {}
         for job_id, found in self._impatient.read_each(jobs, read).items():
             if isinstance(found, Stuck):
@@ -167,9 +156,9 @@ class JobCounters:
                 continue
             for kind, rows in ((IO, found.io), (NETWORK, found.network)):
                 if rows is not None:
-                    told[kind][job_id] = rows
+                    tables[kind][job_id] = rows
         self._forget_unasked()
-        return told
+        return tables
 
     def close(self) -> None:
         """Close all descriptors, except for jobs in which a thread hangs: it may return."""
@@ -179,7 +168,7 @@ class JobCounters:
                 self._let_go(known)
 
     def _read_job(self, job_id: int, wanted: Collection[str], progress: ThreadProgress) -> _Found:
-        known = self._look(job_id, progress)
+        known = self._scan(job_id, progress)
         found = _Found()
         if known and IO in wanted:
             found.io = self._read_all(known, progress)
@@ -187,7 +176,7 @@ class JobCounters:
             found.network = [network_row(each) for each in self._networks(known, progress)]
         return found
 
-    def _look(self, job_id: int, progress: ThreadProgress) -> list[_Known]:
+    def _scan(self, job_id: int, progress: ThreadProgress) -> list[_Known]:
         """All processes of the job, oldest first, so that parents precede their children."""
         listed = self._pids.of(job_id)
         job = self._jobs.setdefault(job_id, _Job(0.0, {}))
@@ -215,12 +204,12 @@ class JobCounters:
         try:
             if not is_of_job(text_of(folder, "cgroup"), job_id):
                 return None
-            stat = parent_and_start(text_of(folder, "stat"))
+            stat = read_stat(text_of(folder, "stat"))
             if stat is None:
                 return None
-            file = self._opened(folder) if self._kept < self._most_kept else -1
-            known = _Known(pid, stat[1], stat[0], own, file)
-            self._count_kept(file >= 0)
+            file = self._opened(folder) if self._open_files < self._most_open else -1
+            known = _Known(pid, stat.started, stat.parent, own, file)
+            self._count_open(file >= 0)
             if not is_of_job(text_of(folder, "cgroup"), job_id):
                 self._let_go(known)
                 return None
@@ -237,8 +226,8 @@ class JobCounters:
     def _new_parent(self, each: _Known, known: Mapping[int, _Known]) -> int:
         """The pid of its new parent after the old one ended; 0 if that is not in this job."""
         with suppress(ProcessLookupError), self._same(each) as folder:
-            stat = parent_and_start(text_of(folder, "stat"))
-            return stat[0] if stat and stat[0] in known else 0
+            stat = read_stat(text_of(folder, "stat"))
+            return stat.parent if stat and stat.parent in known else 0
         return 0
 
     def _forget_unasked(self) -> None:
@@ -254,12 +243,12 @@ class JobCounters:
     def _let_go(self, known: _Known) -> None:
         if known.file >= 0:
             os.close(known.file)
-            self._count_kept(-1)
+            self._count_open(-1)
             known.file = -1
 
-    def _count_kept(self, more: int) -> None:
+    def _count_open(self, more: int) -> None:
         with self._counting:  # an abandoned thread that returns changes it, too
-            self._kept += more
+            self._open_files += more
 
     def _read_all(self, known: Sequence[_Known], progress: ThreadProgress) -> Rows:
         rows: Rows = []
@@ -344,8 +333,8 @@ class JobCounters:
         if folder < 0:
             raise ProcessLookupError
         try:
-            stat = parent_and_start(text_of(folder, "stat"))
-            if stat is None or stat[1] != each.started:
+            stat = read_stat(text_of(folder, "stat"))
+            if stat is None or stat.started != each.started:
                 raise ProcessLookupError
             yield folder
         finally:
@@ -361,7 +350,7 @@ class JobCounters:
 
 def _namespace(link: str, folder: int | None = None) -> int:
     try:
-        told = os.readlink(link, dir_fd=folder)
+        target = os.readlink(link, dir_fd=folder)
     except OSError:
         return 0
-    return figure(told.removeprefix("net:[").removesuffix("]")) or 0
+    return figure(target.removeprefix("net:[").removesuffix("]")) or 0

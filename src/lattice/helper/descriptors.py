@@ -1,11 +1,15 @@
-"""Finds the files behind the descriptors of a job's processes, without opening them.
+"""Finds the files behind the descriptors of a job's processes, and writes the answer about them.
 
-This code runs before the process becomes the owner, with CAP_SYS_PTRACE. So it opens no file:
+Finding runs before the process becomes the owner, with CAP_SYS_PTRACE. So it opens no file:
 O_PATH only refers to one. With that capability even `/proc/PID/mem` of a setuid program would open.
+
+The answer about opened files is the JSON in its `output`, in one packet. Its descriptors are in the
+order of the files. `lattice.adapters.helper.outputs` parses it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 from collections.abc import Iterator, Sequence
@@ -14,10 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lattice.base import packet
-from lattice.domain.privileged import MOST_OUTPUTS
+from lattice.base.text import inert
+from lattice.domain.privileged import (
+    LONGEST_PATH_BYTES,
+    MOST_OUTPUTS,
+    Answer,
+    Outcome,
+    write_answer,
+)
 from lattice.helper.inode import Inode, Inodes
 from lattice.helper.mounts import MOST_MOUNTS_BYTES, Mounts, mount_fault, read_mounts
-from lattice.helper.outputs_answer import HeldOutputs, OpenedFile, Skipped
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import DescriptorFacts, Pinned, pinned, read_descriptor_facts, text_of
 
@@ -27,6 +37,10 @@ NAMED = os.O_PATH | os.O_CLOEXEC
 _SLURMS_OWN = frozenset({"srun", "slurmstepd"})
 _MOST_DESCRIPTORS = 4096
 """The limit for one request, however many processes call themselves `srun`."""
+_MOST_SKIPPED = 64
+_MOST_HOLDERS = 2048
+_MOST_HOLDERS_OF_NOTED = 8
+_SHORTER_PATHS = (LONGEST_PATH_BYTES, 1024, 256, 64, 16, 0)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -34,11 +48,40 @@ class TooMany(Exception):
     """More than one answer can hold; the text names what."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldOutputs:
+    """A descriptor of a process that is open for writing."""
+
+    pid: int
+    descriptor: int
+    rank: int = -1
+    """In the step; -1: not known."""
+    uid: int = 0
+    """The user who may read the process's descriptors."""
+    step: str = ""
+    comm: str = ""
+    start_ticks: int = 0
+    """When the process started, in ticks since the boot; identifies the process with its pid."""
+
+    @property
+    def daemon(self) -> bool:
+        return self.comm == "slurmstepd"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A descriptor that was not opened, and why; `why` may be shown."""
+
+    pid: int
+    descriptor: int
+    why: str
+
+
 @dataclass(slots=True)
 class FoundDescriptor:
-    """A file that one of our descriptors refers to. `place` is that descriptor."""
+    """A file that one of our descriptors refers to. `fd` is that descriptor."""
 
-    place: int
+    fd: int
     inode: Inode
     path: str
     """For display."""
@@ -48,16 +91,38 @@ class FoundDescriptor:
     name: str = ""
     """Its exact path (`os.fsencode` gives the bytes)."""
 
-    def opened(self, size: int, watch: int) -> OpenedFile:
-        return OpenedFile(
-            inode=self.inode,
-            size=size,
-            facts=self.facts,
-            path=self.path,
-            comm=self.comm,
-            holders=tuple(self.holders),
-            watch=watch,
-        )
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file that was opened. `watch` is the number of its inotify watch, or -1."""
+
+    found: FoundDescriptor
+    size: int
+    watch: int
+
+    def to_json(self, longest_path: int, *, noted: bool) -> dict[str, object]:
+        return {
+            "holders": self._holders_of_noted() if noted else self._holders(),
+            "dev": self.found.inode.device,
+            "ino": self.found.inode.number,
+            "flags": self.found.facts.flags,
+            "position": self.found.facts.position,
+            "size": self.size,
+            "born": self.found.inode.born,
+            "path": inert(self.found.path)[:longest_path],
+            "watch": self.watch,
+            "comm": inert(self.found.comm),
+        }
+
+    def _holders(self) -> list[tuple[int, int, int]]:
+        return [(each.pid, each.descriptor, each.rank) for each in self.found.holders]
+
+    def _holders_of_noted(self) -> list[tuple[int, int, int, str, bool]]:
+        """With more fields: the client may never have seen these processes."""
+        return [
+            (each.pid, each.descriptor, each.rank, each.step, each.daemon)
+            for each in self.found.holders[-_MOST_HOLDERS_OF_NOTED:]
+        ]
 
 
 Files = dict[tuple[int, int], FoundDescriptor]
@@ -96,7 +161,7 @@ class Finder:
     def _outputs_of(self, process: Pinned, account: pwd.struct_passwd | None) -> Files:
         found: Files = {}
         skipped_before = len(self.skipped)
-        with self._allowed_to_look(process, account) as uid:
+        with self._allowed_to_read(process, account) as uid:
             allowed = uid >= 0
             slurms = process.comm in _SLURMS_OWN
             rank = None if slurms or not allowed else process.rank()
@@ -117,11 +182,11 @@ class Finder:
         if process.unchanged():
             return found
         del self.skipped[skipped_before:]
-        packet.close_all(each.place for each in found.values())
+        packet.close_all(each.fd for each in found.values())
         return {}
 
     @contextmanager
-    def _allowed_to_look(self, process: Pinned, account: pwd.struct_passwd | None) -> Iterator[int]:
+    def _allowed_to_read(self, process: Pinned, account: pwd.struct_passwd | None) -> Iterator[int]:
         """The uid to read as; -1 if reading is not allowed.
 
         Only its owner can read the folder of descriptors; no capability of this process overrides
@@ -163,25 +228,25 @@ class Finder:
         if before is None or not before.writes:
             return None
         try:
-            place = os.open(f"fd/{number}", NAMED, dir_fd=process.folder)
+            fd = os.open(f"fd/{number}", NAMED, dir_fd=process.folder)
         except OSError:
             return None
-        inode, fault = self._look(process, place)
+        inode, fault = self._inspect(process, fd)
         after = read_descriptor_facts(text_of(process.folder, f"fdinfo/{number}"))
         if not fault and (after is None or not after.same_file(before)):
             fault = CHANGED
         if inode is not None and not fault:
             name = _name_of(process.folder, number)
             path = os.fsencode(name).decode(errors="replace")
-            return FoundDescriptor(place, inode, path, process.comm, before, name=name)
-        os.close(place)
+            return FoundDescriptor(fd, inode, path, process.comm, before, name=name)
+        os.close(fd)
         if number in STANDARD:
             self.skipped.append(Skipped(process.pid, number, fault))
         return None
 
-    def _look(self, process: Pinned, place: int) -> tuple[Inode | None, str]:
+    def _inspect(self, process: Pinned, fd: int) -> tuple[Inode | None, str]:
         try:
-            inode = self._inodes.look(place)
+            inode = self._inodes.statx(fd)
         except OSError as error:  # a FUSE file system shows itself only to its user
             return None, f"it can't be looked at: {reason(error)}"
         return inode, inode.kind_fault or self._mount_fault(process, inode)
@@ -208,7 +273,7 @@ def _merge(into: Files, more: Files) -> None:
     for identity, each in more.items():
         known = into.setdefault(identity, each)
         if known is not each:
-            os.close(each.place)
+            os.close(each.fd)
             known.holders.extend(each.holders)
         if len(into) > MOST_OUTPUTS:
             raise TooMany(f"more than {MOST_OUTPUTS} files: ask for fewer processes")
@@ -228,3 +293,27 @@ def _name_of(folder: int, number: int) -> str:
         return os.readlink(f"fd/{number}", dir_fd=folder)
     except OSError:
         return ""
+
+
+def opened_answer(
+    files: Sequence[OpenedFile], skipped: Sequence[Skipped], *, more: bool | None = None
+) -> Answer:
+    """The answer. If it does not fit into a packet, all paths are shortened.
+
+    `more` is set for noted files only: whether there are others.
+    """
+    noted = more is not None
+    if not noted and sum(len(each.found.holders) for each in files) > _MOST_HOLDERS:
+        message = "too many descriptors: ask for fewer processes"
+        return Answer(outcome=Outcome.BAD_QUESTION, message=message)
+    for longest_path in _SHORTER_PATHS:
+        document = {
+            **({"more": more} if noted else {}),
+            "files": [each.to_json(longest_path, noted=noted) for each in files],
+            "skipped": [(each.pid, each.descriptor, each.why) for each in skipped[:_MOST_SKIPPED]],
+        }
+        output = json.dumps(document, separators=(",", ":"))
+        answer = Answer(outcome=Outcome.DONE, output=output)
+        if len(write_answer(answer)) <= packet.LARGEST_BYTES:
+            return answer
+    return Answer(outcome=Outcome.BROKEN, message="the answer does not fit")

@@ -160,21 +160,21 @@ def script_fault(descriptor: int, digest: str) -> str:
 
 
 def _submitted(ended: LoginEnded) -> Answer:
-    said = ended.out.strip()
-    if ended.code == 0 and _ID.fullmatch(said):
-        words = ended.err.strip()
-        notes = (*ended.notes, words) if words else ended.notes
-        return Answer(outcome=Outcome.DONE, output=said, notes=notes)
+    output = ended.out.strip()
+    if ended.code == 0 and _ID.fullmatch(output):
+        warning = ended.err.strip()
+        notes = (*ended.notes, warning) if warning else ended.notes
+        return Answer(outcome=Outcome.DONE, output=output, notes=notes)
     return _failed(ended, "sbatch")
 
 
 def _failed(ended: LoginEnded, name: str) -> Answer:
     code = ended.code or 0
-    words = ended.err.strip() or ended.out.strip()
-    if not words:
-        words = f"{name} ended with exit code {code} and said nothing."
+    message = ended.err.strip() or ended.out.strip()
+    if not message:
+        message = f"{name} ended with exit code {code} and said nothing."
         if ended.noise.strip():
-            words += f" Your login profile said: {ended.noise.strip()}"
+            message += f" Your login profile said: {ended.noise.strip()}"
         else:
-            words += " A login profile that ends or replaces the shell does that."
-    return Answer(outcome=Outcome.FAILED, message=words, exit_code=code, notes=ended.notes)
+            message += " A login profile that ends or replaces the shell does that."
+    return Answer(outcome=Outcome.FAILED, message=message, exit_code=code, notes=ended.notes)

@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from lattice.domain.terminal import (
     read_message,
     write_message,
 )
+from lattice.helper.journal import peer_of
 from lattice.helper.shell import LoginShell, ShellSource
 
 ADMITTED = b"admitted"
@@ -59,8 +59,6 @@ _BY_SIGNAL = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderTimes:
-    """Time limits of a holder."""
-
     silence_s: float = 15.0
     hang_up_s: float = 60.0
     """Without a connection."""
@@ -77,16 +75,16 @@ class Holder:
         self,
         shell: LoginShell,
         connection: socket.socket,
-        door: socket.socket,
+        listener: socket.socket,
         *,
         belongs_to: Mapping[str, str],
         job_is_over: Callable[[], bool],
         clock: Clock,
         times: HolderTimes,
     ) -> None:
-        """A new client at `door` must send exactly `belongs_to`."""
+        """A new client at `listener` must send exactly `belongs_to`."""
         self._shell = shell
-        self._door = door
+        self._listener = listener
         self._belongs_to = dict(belongs_to)
         self._job_is_over = job_is_over
         self._clock = clock
@@ -96,10 +94,10 @@ class Holder:
         self._input = bytearray()
         self._input_ends = False
         self._connection: socket.socket | None = None
-        self._heard = self._lost = clock.monotonic()
+        self._last_seen = self._lost = clock.monotonic()
         self._hung_up: float | None = None
         self._killed = False
-        self._eof_told = False
+        self._eof_sent = False
         self._sent: set[int] = set()
         """Signals that the client requested."""
         self._ended: float | None = None
@@ -117,11 +115,9 @@ class Holder:
         return self._cause
 
     def begin(self, started: Started) -> None:
-        """Send the first message."""
         self._pipe.write(write_message(started))
 
     def run(self) -> None:
-        """Run until it is over."""
         while not self.over:
             self.turn(self._wait_s())
         self._drop()
@@ -142,8 +138,8 @@ class Holder:
     def turn(self, wait_s: float) -> None:
         """Wait for one event and handle it."""
         ready = self._poll(wait_s)
-        if self._door.fileno() in ready:
-            self._open_door()
+        if self._listener.fileno() in ready:
+            self._accept_client()
         if self._connection is not None and self._connection.fileno() in ready:
             self._hear(self._connection)
         self._take_messages()
@@ -157,14 +153,14 @@ class Holder:
         self._flush()
 
     def _poll(self, wait_s: float) -> frozenset[int]:
-        look = select.poll()
-        look.register(self._door, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
         if self._connection is not None:
             reads = select.POLLIN if len(self._outgoing) < _MOST_OUTGOING else 0
             writes = select.POLLOUT if self._outgoing else 0
-            look.register(self._connection, reads | writes)
+            poll.register(self._connection, reads | writes)
         if self._ended is None:
-            look.register(self._shell.pidfd, select.POLLIN)
+            poll.register(self._shell.pidfd, select.POLLIN)
         streams = self._shell.streams
         wanted: dict[int, int] = {}
         if self._pipe.writable:
@@ -177,8 +173,8 @@ class Holder:
             wanted[streams.input] = wanted.get(streams.input, 0) | select.POLLOUT
             wait_s = min(wait_s, _RETRY_S)
         for descriptor, events in wanted.items():
-            look.register(descriptor, events)
-        return frozenset(descriptor for descriptor, _ in look.poll(wait_s * 1000))
+            poll.register(descriptor, events)
+        return frozenset(descriptor for descriptor, _ in poll.poll(wait_s * 1000))
 
     def _wait_s(self) -> float:
         if self._ended is not None and self._finished is None:
@@ -186,7 +182,7 @@ class Holder:
         now, times = self._clock.monotonic(), self._times
         due = [now + (_LEFT_S if self._left else _IDLE_S)]
         if self._connection is not None:
-            due.append(self._heard + times.silence_s)
+            due.append(self._last_seen + times.silence_s)
         elif self._hung_up is None:
             due.append(self._lost + times.hang_up_s)
         if self._hung_up is not None and not self._killed:
@@ -201,7 +197,7 @@ class Holder:
         self._drop()
         connection.setblocking(False)
         self._connection = connection
-        self._heard = self._clock.monotonic()
+        self._last_seen = self._clock.monotonic()
         self._pipe.connected()
         self._flush()
 
@@ -212,16 +208,16 @@ class Holder:
             self._lost = self._clock.monotonic()
         self._outgoing.clear()
 
-    def _open_door(self) -> None:
+    def _accept_client(self) -> None:
         """Accept a client with a new grant if it sends the same values as the first one."""
         try:
-            visitor, _ = self._door.accept()
+            visitor, _ = self._listener.accept()
         except OSError:
             return
         try:
             visitor.settimeout(_FIRST_PACKET_S)
             if (
-                _peer_uid(visitor) == os.geteuid()
+                peer_of(visitor).uid == os.geteuid()
                 and json.loads(visitor.recv(4096)) == self._belongs_to
             ):
                 visitor.sendall(ADMITTED)
@@ -242,7 +238,7 @@ class Holder:
             if not frame:
                 self._drop()
                 return
-            self._heard = self._clock.monotonic()
+            self._last_seen = self._clock.monotonic()
             try:
                 self._pipe.receive(frame)
             except BadFrame:
@@ -305,8 +301,8 @@ class Holder:
             self._input_ends = True
         if streams.input < 0 and not self._left:
             self._input.clear()
-        if self._input_ends and not self._input and streams.input >= 0 and not self._eof_told:
-            self._eof_told = True
+        if self._input_ends and not self._input and streams.input >= 0 and not self._eof_sent:
+            self._eof_sent = True
             self._input += streams.end_input()
 
     def _pump(self, source: ShellSource) -> bool:
@@ -362,7 +358,7 @@ class Holder:
 
     def _watch_time(self) -> None:
         now = self._clock.monotonic()
-        if self._connection is not None and now - self._heard >= self._times.silence_s:
+        if self._connection is not None and now - self._last_seen >= self._times.silence_s:
             self._drop()
         if self._ended is not None:
             return
@@ -380,8 +376,3 @@ class Holder:
         if not self._killed:
             self._killed = True
             self._shell.kill()
-
-
-def _peer_uid(connection: socket.socket) -> int:
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", raw)[1])

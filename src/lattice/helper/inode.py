@@ -8,6 +8,8 @@ import stat
 import struct
 from dataclasses import dataclass
 
+from lattice.helper.privilege import checked
+
 _AT_EMPTY_PATH = 0x1000
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_BASIC = 0x07FF
@@ -63,25 +65,18 @@ class Inodes:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def look(self, descriptor: int) -> Inode:
+    def statx(self, descriptor: int) -> Inode:
         """The file behind a descriptor, from the kernel's cache: no file system is queried."""
         room = ctypes.create_string_buffer(_STATX_BYTES)
         how = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
         wanted = _STATX_BASIC | _STATX_BTIME | _STATX_MNT_ID
-        self._checked(self._libc.statx(descriptor, b"", how, wanted, room))
+        checked(self._libc.statx(descriptor, b"", how, wanted, room))
         return read_statx(room.raw)
 
     def watch(self, notices: int, descriptor: int) -> int:
         """Watch a file for writes, moves and removal; returns the number of the watch."""
         path = f"/proc/self/fd/{descriptor}".encode()
-        return self._checked(self._libc.inotify_add_watch(notices, path, _WATCHED))
-
-    @staticmethod
-    def _checked(result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
+        return checked(self._libc.inotify_add_watch(notices, path, _WATCHED))
 
 
 def read_statx(raw: bytes) -> Inode:

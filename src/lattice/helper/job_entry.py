@@ -13,6 +13,7 @@ rights: no library is loaded, no name resolved, no module imported.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import fcntl
 import os
@@ -31,12 +32,13 @@ from lattice.helper.target import CHANGED, ProbeTarget
 
 OOM_SCORE = 500
 """When the job's memory is full, the kernel kills the guest before the job's own work."""
-_TOLD = 3
+_REPORT = 3
 _NOT_RUN = 127
 _FALLBACK_SHELL = "/bin/sh"
 _PATH = b"/usr/local/bin:/usr/bin:/bin"
 _SIGNALS = tuple(int(each) for each in signal.valid_signals())
 _STALE = (b"LINES", b"COLUMNS")
+_V1_PREFERRED = "freezer"
 
 
 class CanNotEnter(Exception):
@@ -80,47 +82,47 @@ class EntryMethod:
     at: Callable[[str], None] = lambda _: None
 
 
-def enter(way: EntryMethod, wish: Wish, told: int) -> NoReturn:
-    """Run in a new process. It writes its progress to `told`; `read_told` parses that."""
-    words = "it could not be started here"
+def enter(method: EntryMethod, wish: Wish, report: int) -> NoReturn:
+    """Run in a new process. It writes its progress to `report`; `read_report` parses that."""
+    reason = "it could not be started here"
     try:
-        _enter(way, wish, told)
+        _enter(method, wish, report)
     except CanNotEnter as refusal:
-        words = str(refusal)
+        reason = str(refusal)
     except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper's own code
-        words += f" ({type(error).__name__})"
-    for place in (told, _TOLD):  # its first number, or the one it was moved to
+        reason += f" ({type(error).__name__})"
+    for descriptor in (report, _REPORT):  # its first number, or the one it was moved to
         with suppress(OSError):
-            os.write(place, _line("!", words))
+            os.write(descriptor, _line("!", reason))
             break
     os._exit(_NOT_RUN)
 
 
-def _enter(way: EntryMethod, wish: Wish, told: int) -> None:
+def _enter(method: EntryMethod, wish: Wish, report: int) -> None:
     os.setsid()
     _forget_signals()
     highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
-    _join_groups(way.guests)
-    way.at("before the namespaces")
-    _join_namespaces(way)
-    tools = way.bring_tools() if way.bring_tools is not None else ""
-    way.at("before the owner")
-    if not way.target.unchanged():
+    _join_groups(method.guests)
+    method.at("before the namespaces")
+    method.target.join(method.kernel)
+    tools = method.bring_tools() if method.bring_tools is not None else ""
+    method.at("before the owner")
+    if not method.target.unchanged():
         raise CanNotEnter(CHANGED)
-    if way.target.cgroup_namespace >= 0:
+    if method.target.cgroup_namespace >= 0:
         # Last: inside it this node's control group paths can't be read any more.
-        way.kernel.join_namespace(way.target.cgroup_namespace)
-    become(way.kernel, way.owner.account, way.owner.groups)
-    way.kernel.hide_memory()
-    way.kernel.new_keyring()
-    _go(way, told)
-    environment = _environment(way, wish, tools)
-    _place(wish.streams, told, highest)
+        method.kernel.join_namespace(method.target.cgroup_namespace)
+    become(method.kernel, method.owner.account, method.owner.groups)
+    method.kernel.hide_memory()
+    method.kernel.new_keyring()
+    _go(method, report)
+    environment = _environment(method, wish, tools)
+    _set_streams(wish.streams, report, highest)
     if wish.terminal:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    _limit(way.target)
-    os.umask(way.target.umask)
-    _run(way.owner.account, wish, environment)
+    _limit(method.target)
+    os.umask(method.target.umask)
+    _run(method.owner.account, wish, environment)
 
 
 def _forget_signals() -> None:
@@ -150,8 +152,10 @@ def _join_groups(folders: Sequence[str]) -> None:
         try:
             _write(f"{folder}/cgroup.procs", b"0")
         except OSError as error:
-            words = f"the job's control group can't be joined ({errno.errorcode[error.errno or 0]})"
-            raise CanNotEnter(words) from None
+            reason = (
+                f"the job's control group can't be joined ({errno.errorcode[error.errno or 0]})"
+            )
+            raise CanNotEnter(reason) from None
     with suppress(OSError):
         _write("/proc/self/oom_score_adj", str(OOM_SCORE).encode())
 
@@ -164,35 +168,26 @@ def _write(path: str, text: bytes) -> None:
         os.close(file)
 
 
-def _join_namespaces(way: EntryMethod) -> None:
-    for each in way.target.namespaces:
-        way.kernel.join_namespace(each)
-    ours, theirs = Path("/").stat(), os.fstat(way.target.root)
-    if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
-        os.fchdir(way.target.root)
-        os.chroot(".")
-
-
-def _go(way: EntryMethod, told: int) -> None:
+def _go(method: EntryMethod, report: int) -> None:
     """Change to the target's directory, or to home, or to `/`, as the owner."""
-    has_own = way.target.directory >= 0
+    has_own = method.target.directory >= 0
     if has_own:
         with suppress(OSError):
-            os.fchdir(way.target.directory)
-            os.write(told, _line("d", str(Path.cwd())))
+            os.fchdir(method.target.directory)
+            os.write(report, _line("d", str(Path.cwd())))
             return
-    for place in (way.owner.account.pw_dir, "/"):
+    for directory in (method.owner.account.pw_dir, "/"):
         with suppress(OSError):
-            os.chdir(place)
-            os.write(told, _line("d", place))
+            os.chdir(directory)
+            os.write(report, _line("d", directory))
             if has_own:
-                words = f"The job's working directory can't be entered: {place}."
-                os.write(told, _line("w", words))
+                warning = f"The job's working directory can't be entered: {directory}."
+                os.write(report, _line("w", warning))
             return
 
 
-def _environment(way: EntryMethod, wish: Wish, tools: str) -> dict[bytes, bytes]:
-    account = way.owner.account
+def _environment(method: EntryMethod, wish: Wish, tools: str) -> dict[bytes, bytes]:
+    account = method.owner.account
     own = {
         "HOME": account.pw_dir,
         "USER": account.pw_name,
@@ -202,7 +197,7 @@ def _environment(way: EntryMethod, wish: Wish, tools: str) -> dict[bytes, bytes]
     }
     environment = {
         name: value
-        for name, value in way.target.environment.items()
+        for name, value in method.target.environment.items()
         if not (wish.terminal and name in _STALE)
     }
     environment |= {name.encode(): os.fsencode(value) for name, value in own.items()}
@@ -215,16 +210,16 @@ def _environment(way: EntryMethod, wish: Wish, tools: str) -> dict[bytes, bytes]
     return environment
 
 
-def _place(streams: Sequence[int], told: int, highest: int) -> None:
-    """Set the three streams and `told`, which exec closes; close everything else."""
-    base = max(highest, told, *streams) + 1
+def _set_streams(streams: Sequence[int], report: int, highest: int) -> None:
+    """Set the three streams and `report`, which exec closes; close everything else."""
+    base = max(highest, report, *streams) + 1
     for at, each in enumerate(streams):
         os.dup2(each, base + at)
-    os.dup2(told, base + 3, inheritable=False)
+    os.dup2(report, base + 3, inheritable=False)
     for target in range(3):
         os.dup2(base + target, target)
-    os.dup2(base + 3, _TOLD, inheritable=False)
-    os.closerange(_TOLD + 1, base + 4)
+    os.dup2(base + 3, _REPORT, inheritable=False)
+    os.closerange(_REPORT + 1, base + 4)
 
 
 def _run(account: pwd.struct_passwd, wish: Wish, environment: dict[bytes, bytes]) -> None:
@@ -235,31 +230,31 @@ def _run(account: pwd.struct_passwd, wish: Wish, environment: dict[bytes, bytes]
         name = "-" + program.rpartition("/")[2]
         with suppress(OSError):
             os.execve(program, [name], environment)  # noqa: S606 - the point of it
-        os.write(_TOLD, _line("w", f"{program} can't be run inside this job."))
+        os.write(_REPORT, _line("w", f"{program} can't be run inside this job."))
     raise CanNotEnter(f"neither {shell} nor {_FALLBACK_SHELL} can be run inside this job")
 
 
 def _run_command(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:
     program = os.fsencode(argv[0])
     folders = environment[b"PATH"].split(b":")
-    places = [program] if b"/" in program else [each + b"/" + program for each in folders]
+    candidates = [program] if b"/" in program else [each + b"/" + program for each in folders]
     fault = errno.ENOENT
-    for place in places:
+    for path in candidates:
         try:
-            os.execve(place, argv, environment)  # noqa: S606 - the point of it
+            os.execve(path, argv, environment)  # noqa: S606 - the point of it
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 fault = error.errno or fault
     raise CanNotEnter(f"{argv[0]} can't be run inside this job: {os.strerror(fault)}")
 
 
-def _line(mark: str, words: str) -> bytes:
-    return (mark + words.replace("\n", " ").replace("\0", " ")).encode(errors="replace") + b"\0"
+def _line(mark: str, text: str) -> bytes:
+    return (mark + text.replace("\n", " ").replace("\0", " ")).encode(errors="replace") + b"\0"
 
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """What the process wrote to `told`."""
+    """What the process wrote to `report`."""
 
     fault: str
     """Why nothing runs; empty: it runs."""
@@ -267,16 +262,62 @@ class EntryReport:
     warnings: tuple[str, ...]
 
 
-def read_told(raw: bytes) -> EntryReport:
+def read_report(raw: bytes) -> EntryReport:
     """Parse everything that the process wrote before its end."""
     lines = [each.decode(errors="replace") for each in raw.split(b"\0") if each]
     marked = [(each[:1], each[1:]) for each in lines]
-    faults = [words for mark, words in marked if mark == "!"]
-    places = [words for mark, words in marked if mark == "d"]
-    if not places and not faults:
+    faults = [text for mark, text in marked if mark == "!"]
+    directories = [text for mark, text in marked if mark == "d"]
+    if not directories and not faults:
         faults = ["it was killed before it could start"]
     return EntryReport(
         fault=faults[0] if faults else "",
-        directory=places[0] if places else "",
-        warnings=tuple(words for mark, words in marked if mark == "w"),
+        directory=directories[0] if directories else "",
+        warnings=tuple(text for mark, text in marked if mark == "w"),
     )
+
+
+class Foresight:
+    """Moves this process to the control group it is already in, while the helper does other work.
+
+    The first move in a while makes the kernel wait for an RCU grace period on every CPU. That takes
+    5 to 20 ms, most of the time of entering a job. Moves soon after do not wait. So the helper
+    starts a move that changes nothing while it searches for the job's process.
+    """
+
+    def __init__(
+        self, proc: Path = Path("/proc"), control_groups: Path = Path("/sys/fs/cgroup")
+    ) -> None:
+        self._file = next((each for each in _own(proc, control_groups) if _names_me(each)), None)
+
+    def begin(self) -> None:
+        """Return at once. A thread waits for the move and touches nothing else."""
+        if self._file is not None:
+            with suppress(RuntimeError):
+                _thread.start_new_thread(_move_here, (self._file,))
+
+
+def _own(proc: Path, control_groups: Path) -> list[str]:
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in sorted(lines, key=lambda line: f":{_V1_PREFERRED}:" not in line):
+        _, controllers, path = line.split(":", 2)
+        names = [controllers.removeprefix("name=")] if controllers else ["", "unified"]
+        found += [f"{control_groups}/{name}{path}/cgroup.procs" for name in names]
+    return found
+
+
+def _names_me(file: str) -> bool:
+    """Whether this process is in the group; in a namespace, `/proc` may show other paths."""
+    try:
+        return str(os.getpid()) in Path(file).read_text().split()
+    except OSError:
+        return False
+
+
+def _move_here(file: str) -> None:
+    with suppress(OSError):
+        _write(file, b"0")

@@ -3,9 +3,12 @@
     freezer/slurm_n1/uid_3001/job_12/step_0                  v1, a tree for each controller
     system.slice/n1_slurmstepd.scope/job_12/step_0/user/task_1           v2, one tree
 
-The paths are built from the grant's values; the tree is never searched. Users may create folders
-below a step, so their names prove nothing. The group of each process found there is checked again
-(`process.pinned`).
+For a grant, the paths are built from its values; the tree is never searched. Users may create
+folders below a step, so their names prove nothing. The group of each process found there is checked
+again (`process.pinned`).
+
+For counters, `JobPids` finds a job by its number alone. It caches the path of the job's groups
+until they are gone. It reads the tree below each time, because steps start and end.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+
+from lattice.helper.process import bytes_of
 
 _V2_MARK = "cgroup.controllers"
 _SLICE = "system.slice"
@@ -27,7 +33,12 @@ EXTERN = "extern"
 _EXTERN = f"step_{EXTERN}"
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _MOST_FOLDERS = 1024
-_LARGEST_LIST = 256 * 1024
+_LARGEST_LIST = 1024 * 1024
+_LONGEST_PID = 7
+_USER = re.compile(r"uid_([0-9]{1,10})", re.ASCII)
+_DAEMONS = "slurm"
+_DEEPEST = 8
+_MOST_PROCESSES = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class HelperJobFolder:
         """
         extern = f"{self.path}/{_EXTERN}"
         inner = extern if self.hierarchy else f"{extern}/user"
-        found = (_TASK.fullmatch(name) for name in _folders(inner))
+        found = (_TASK.fullmatch(name) for name in _folders(inner, _MOST_FOLDERS))
         tasks = sorted(int(each[1]) for each in found if each)
         if tasks:
             return f"{inner}/task_{tasks[0]}"
@@ -63,7 +74,7 @@ class JobStep:
         """Sorted; includes those of the tasks."""
         found: set[int] = set()
         for folder in _with_tasks(self.path):
-            found.update(_pids(folder))
+            found.update(_pids(folder) or ())
         return sorted(found)
 
 
@@ -100,11 +111,11 @@ class JobGroups:
 
     def anchors(self) -> list[int]:
         """The processes in the guests' folder: Slurm's own, and other guests."""
-        return sorted(_pids(self.folders[0].guests)) if self.folders[0].guests else []
+        return sorted(_pids(self.folders[0].guests) or ()) if self.folders[0].guests else []
 
     def steps(self) -> list[JobStep]:
         """Numbered steps first, in order; then the batch script."""
-        named = [(_STEP.fullmatch(name), name) for name in _folders(self.path)]
+        named = [(_STEP.fullmatch(name), name) for name in _folders(self.path, _MOST_FOLDERS)]
         steps = [JobStep(found[1], f"{self.path}/{name}") for found, name in named if found]
         return sorted(steps, key=lambda step: (not step.name[0].isdigit(), _order(step.name)))
 
@@ -145,7 +156,7 @@ def _places(root: str, node: str, uid: int, job_id: int) -> Iterator[tuple[str, 
     if _is_v2(root):
         yield from _v2_places(root, node, job_id)
         return
-    for hierarchy in sorted(_folders(root)):
+    for hierarchy in sorted(_folders(root, _MOST_FOLDERS)):
         folder = f"{root}/{hierarchy}"
         if _is_v2(folder):
             yield from _v2_places(folder, node, job_id)
@@ -174,7 +185,7 @@ def _with_tasks(step: str) -> Sequence[str]:
     """v1 has processes in the step or in its tasks, v2 in tasks below `user`."""
     inner = f"{step}/user"
     folder = inner if os.path.isdir(inner) else step  # noqa: PTH112
-    tasks = [name for name in _folders(folder) if _TASK.fullmatch(name)]
+    tasks = [name for name in _folders(folder, _MOST_FOLDERS) if _TASK.fullmatch(name)]
     return [folder, *(f"{folder}/{name}" for name in sorted(tasks, key=_order))]
 
 
@@ -183,21 +194,83 @@ def _order(name: str) -> tuple[int, str]:
     return (int(digits) if digits else 0, name)
 
 
-def _pids(folder: str) -> list[int]:
-    with suppress(OSError), open(f"{folder}/cgroup.procs", "rb") as file:  # noqa: PTH123
-        told = file.read(_LARGEST_LIST).split()
-        # 0 is a process without a pid in this namespace.
-        return [int(each) for each in told if each.isdigit() and int(each) > 0]
-    return []
+class JobPids:
+    """The current processes of the jobs of one node."""
+
+    def __init__(self, node: str, root: Path = Path("/sys/fs/cgroup")) -> None:
+        self._node = node
+        self._root = root
+        self._paths: dict[int, str] = {}
+
+    def of(self, job_id: int) -> dict[int, bool]:
+        """Its pids, and for each whether it belongs to a step that runs the owner's programs."""
+        path = self._paths.get(job_id) or self._find(job_id)
+        if not path:
+            return {}
+        found: dict[int, bool] = {}
+        if not _gather(path, found, 0, own=False):
+            self._paths.pop(job_id, None)
+        return found
+
+    def forget(self, job_id: int) -> None:
+        self._paths.pop(job_id, None)
+
+    def _find(self, job_id: int) -> str:
+        for uid in self._users() or {0}:
+            groups = find_job(self._root, self._node, uid, job_id)
+            if groups is not None:
+                self._paths[job_id] = groups.path
+                return groups.path
+        return ""
+
+    def _users(self) -> set[int]:
+        """Users with a Slurm folder in any v1 hierarchy; v2 has no folders for users."""
+        users: set[int] = set()
+        for hierarchy in _folders(str(self._root)):
+            for base in (f"slurm_{self._node}", "slurm"):
+                names = _folders(f"{self._root}/{hierarchy}/{base}")
+                users.update(int(each[1]) for name in names if (each := _USER.fullmatch(name)))
+        return users
 
 
-def _folders(folder: str) -> list[str]:
+def _gather(folder: str, found: dict[int, bool], depth: int, *, own: bool) -> bool:
+    """Add the processes of this folder and below; False if it is gone."""
+    listed = _pids(folder)
+    if listed is None:
+        return False
+    for pid in listed:
+        if len(found) < _MOST_PROCESSES:
+            found[pid] = own
+    if depth < _DEEPEST and _has_folders(folder):
+        for name in _folders(folder):
+            # Slurm's own: its daemons, and the extern step.
+            slurms = name == _EXTERN if depth == 0 else depth == 1 and name == _DAEMONS
+            below = not slurms and (own or depth == 0)
+            _gather(f"{folder}/{name}", found, depth + 1, own=below)
+    return True
+
+
+def _has_folders(folder: str) -> bool:
+    # A control group counts its folders as links; listing one takes ten times as long.
+    try:
+        return os.stat(folder).st_nlink != 2  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _pids(folder: str) -> list[int] | None:
+    """Its own processes; None if the group is gone."""
+    raw = bytes_of(f"{folder}/cgroup.procs", _LARGEST_LIST)
+    if raw is None:
+        return None
+    # 0 is a process without a pid in this namespace.
+    numbers = (int(each) for each in raw.split() if each.isdigit() and len(each) <= _LONGEST_PID)
+    return [each for each in numbers if each]
+
+
+def _folders(folder: str, most: int | None = None) -> list[str]:
     """Skips symbolic links: cpu and cpuacct are often two names of one folder."""
-    names: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                names.append(entry.name)
-                if len(names) >= _MOST_FOLDERS:
-                    break
-    return names
+        names = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return list(islice(names, most))
+    return []

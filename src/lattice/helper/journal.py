@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import struct
 import sys
 from dataclasses import dataclass
 
@@ -22,6 +24,12 @@ class Peer:
 
     pid: int
     uid: int
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", raw)
+    return Peer(pid, uid)
 
 
 class HelperJournal:

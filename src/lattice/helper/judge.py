@@ -128,7 +128,7 @@ class GrantJudge:
         self,
         *,
         role: HelperRole,
-        place: str,
+        location: str,
         allowed_uid: int,
         keys_file: Path,
         offered: Collection[str],
@@ -141,7 +141,7 @@ class GrantJudge:
         self._offered = frozenset(offered)
         self._clock = clock
         self._on_keys = on_keys
-        self._checker = GrantChecker(place, clock, read_keys(keys_file))
+        self._checker = GrantChecker(location, clock, read_keys(keys_file))
         self._stamp = self._file_stamp()
 
     def admit(self, peer: Peer) -> None:
@@ -163,8 +163,8 @@ class GrantJudge:
             raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
         if not verb.granted:
             if text:
-                words = "no grant belongs to this"
-                raise Refusal(Outcome.BAD_QUESTION, words, words, verb.name)
+                message = "no grant belongs to this"
+                raise Refusal(Outcome.BAD_QUESTION, message, message, verb.name)
             return AskedGrant(verb, question, None)
         self._refresh_keys()
         return AskedGrant(verb, question, self._granted(text, verb, question))
@@ -180,8 +180,8 @@ class GrantJudge:
         try:
             moved_s = self._clock.prove(self._checker.read_time(question.signed))
         except BadTime as error:
-            words = f"no time to go by: {error}"
-            raise Refusal(Outcome.REFUSED, words, str(error), asked.verb.name) from None
+            message = f"no time to go by: {error}"
+            raise Refusal(Outcome.REFUSED, message, str(error), asked.verb.name) from None
         return Answer(outcome=Outcome.DONE, message=f"moved by {moved_s:+.3f} s")
 
     def _granted(self, text: str, verb: Verb, question: Question) -> Grant:

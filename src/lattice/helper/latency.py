@@ -15,17 +15,16 @@ import ctypes
 import os
 import re
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.domain.counters import LATENCY, Rows
 from lattice.domain.latency import SLOTS, JobTiming, timing_row
 from lattice.helper.bpfload import Loaded, Refused, default_object, load
-from lattice.helper.conversation import CantTell
+from lattice.helper.conversation import NoValues
 from lattice.helper.jobgroups import find_job
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Kernel
@@ -95,20 +94,11 @@ _ROOT_INODE = 1
 _UID = re.compile(r"uid_[0-9]{1,10}", re.ASCII)
 
 
-class Counters(Protocol):
-    """A map of the kernel."""
-
-    def lookup(self, key: int) -> tuple[int, ...] | None:
-        """The counters of a key; None: no such entry. Raises `OSError`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """The maps that are read."""
-
-    jobs: Counters
-    namespaces: Counters
-    lost: Counters
+    jobs: BpfMap
+    namespaces: BpfMap
+    lost: BpfMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +145,10 @@ class LatencyMaps:
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
         """One row a job, as in `lattice.domain.latency`; jobs not on this node are left out.
 
-        Raises `CantTell`.
+        Raises `NoValues`.
         """
         if self._maps is None:
-            raise CantTell(self.reason)
+            raise NoValues(self.reason)
         try:
             node = _Node(
                 no_room=_first(self._maps.lost.lookup(_NO_ROOM)),
@@ -168,14 +158,14 @@ class LatencyMaps:
             )
             rows = {job_id: self._row(self._maps.jobs, node, job_id) for job_id in jobs}
         except OSError as error:
-            raise CantTell(f"the kernel refused: {error.strerror}") from error
-        told = {job_id: [row] for job_id, row in rows.items() if row}
-        return dict.fromkeys(wanted, told)
+            raise NoValues(f"the kernel refused: {error.strerror}") from error
+        by_job = {job_id: [row] for job_id, row in rows.items() if row}
+        return dict.fromkeys(wanted, by_job)
 
     def close(self) -> None:
         """Do nothing: the helper owns the descriptors, and the program continues."""
 
-    def _row(self, counts: Counters, node: _Node, job_id: int) -> list[int]:
+    def _row(self, counts: BpfMap, node: _Node, job_id: int) -> list[int]:
         """Only the inode for a job that could not be counted."""
         group = self._group_of(job_id)
         if group is None:
@@ -253,27 +243,22 @@ class GroupsByNumber:
         return _root(f"{self._root}/{_V1}"), _root(str(self._root))
 
     def __call__(self, job_id: int) -> LatencyGroup | None:
-        # One after the other: searching v2 takes longer than the rest of a request.
-        for places in (self._v1, self._v2):
-            for path in places(job_id):
-                with suppress(OSError):
-                    found = os.stat(path)  # noqa: PTH116
-                    return LatencyGroup(found.st_ino, found.st_atime)
+        for path in self._paths(job_id):
+            with suppress(OSError):
+                found = os.stat(path)  # noqa: PTH116
+                return LatencyGroup(found.st_ino, found.st_atime)
         return None
 
-    def _v1(self, job_id: int) -> list[str]:
-        places = []
+    def _paths(self, job_id: int) -> Iterator[str]:
         for base in (f"slurm_{self._node}", "slurm"):
             folder = f"{self._root}/{_V1}/{base}"
             with suppress(OSError):
                 owners = [name for name in os.listdir(folder) if _UID.fullmatch(name)]  # noqa: PTH208
-                places += [f"{folder}/{owner}/job_{job_id}" for owner in owners]
-        return places
-
-    def _v2(self, job_id: int) -> list[str]:
+                yield from (f"{folder}/{owner}/job_{job_id}" for owner in owners)
+        # Last, because searching v2 takes longer than the rest of a request. On v2 the path has no
+        # owner; on v1 it has, and those came before.
         found = find_job(self._root, self._node, 0, job_id)
-        # On v2 the path has no owner; on v1 it has, and _v1 has searched those.
-        return [each.path for each in found.folders if not each.hierarchy] if found else []
+        yield from (each.path for each in found.folders if not each.hierarchy) if found else ()
 
 
 def _root(folder: str) -> int:

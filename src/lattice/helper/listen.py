@@ -17,7 +17,6 @@ import selectors
 import signal
 import socket
 import stat
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from lattice.domain.privileged import (
     write_answer,
 )
 from lattice.helper.child_slots import Child, ChildSlots, SlotShare
-from lattice.helper.journal import HelperJournal, Peer
+from lattice.helper.journal import HelperJournal, Peer, peer_of
 from lattice.helper.judge import AskedGrant, GrantClaim, GrantJudge, Refusal, claim_of
 
 _SILENCE_S = 5.0
@@ -140,7 +139,7 @@ class HelperListener:
         self._queue: deque[_Waiting] = deque()
         self._stay = stay
         self._longest_stay_s = longest_stay_s
-        self._places = ChildSlots(most_at_once, slow_s=slow_s)
+        self._slots = ChildSlots(most_at_once, slow_s=slow_s)
         self._shares = {
             verb: ChildSlots(share.most_at_once, share.most_a_user)
             for verb, share in (shares or {}).items()
@@ -167,8 +166,8 @@ class HelperListener:
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
         # Children that hang end by themselves, or never.
-        places = (self._places, *self._shares.values())
-        while any(each.answering for each in places) and time.monotonic() < until:
+        slots = (self._slots, *self._shares.values())
+        while any(each.answering for each in slots) and time.monotonic() < until:
             self._reap()
             time.sleep(0.05)
 
@@ -176,12 +175,12 @@ class HelperListener:
     def _patience_s(self) -> float:
         if self._queue:
             return _TURN_S
-        return _TICK_S if self._visitors or self._under_way else _REST_S
+        return _TICK_S if self._visitors or self._running else _REST_S
 
     @property
-    def _under_way(self) -> int:
+    def _running(self) -> int:
         """Requests that are being answered, without conversations."""
-        return sum(map(len, (self._places, *self._shares.values())))
+        return sum(map(len, (self._slots, *self._shares.values())))
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
@@ -192,7 +191,7 @@ class HelperListener:
         except OSError:
             return
         connection.setblocking(False)
-        peer = _peer(connection)
+        peer = peer_of(connection)
         if len(self._visitors) >= _MOST_WAITING:
             connection.close()
             return
@@ -232,7 +231,7 @@ class HelperListener:
     def _serve(self) -> None:
         """Start waiting requests in order, as far as slots are free."""
         for waiting in tuple(self._queue):
-            if not self._places_of(waiting.claim).has_room_for(waiting.claim.user):
+            if not self._slots_of(waiting.claim).has_room_for(waiting.claim.user):
                 continue
             self._queue.remove(waiting)
             try:
@@ -246,12 +245,12 @@ class HelperListener:
         now = time.monotonic()
         while self._queue and self._queue[0].until < now:
             waiting = self._queue.popleft()
-            used_up = self._places_of(waiting.claim).are_used_up_by(waiting.claim.user)
+            used_up = self._slots_of(waiting.claim).are_used_up_by(waiting.claim.user)
             self._refuse(waiting.visitor, _TOO_MANY_YOURS if used_up else _TOO_MANY)
             waiting.close()
 
-    def _places_of(self, claim: GrantClaim) -> ChildSlots:
-        return self._shares.get(claim.verb, self._places)
+    def _slots_of(self, claim: GrantClaim) -> ChildSlots:
+        return self._shares.get(claim.verb, self._slots)
 
     def _waiting_for(self, claim: GrantClaim) -> int:
         """How many requests of the same user wait for the same verb; 0 if no verb has a share."""
@@ -261,9 +260,9 @@ class HelperListener:
         visitor = waiting.visitor
         asked = self._judge.judge(waiting.body)
         answer = self._judge.answered(asked)
-        places, longest_s = self._find_room_for(asked)
+        slots, longest_s = self._find_room_for(asked)
         if answer is not None:
-            self._tell(visitor.peer, asked, replace(answer, output=""), 0.0)
+            self._record(visitor.peer, asked, replace(answer, output=""), 0.0)
             with suppress(OSError):
                 packet.send(visitor.connection, write_answer(answer))
             return
@@ -271,7 +270,7 @@ class HelperListener:
         if pid == 0:
             self._answer(visitor, asked, waiting.descriptors)
         now = time.monotonic()
-        places.take(pid, Child(asked, visitor.peer, now + longest_s), now)
+        slots.take(pid, Child(asked, visitor.peer, now + longest_s), now)
 
     def _find_room_for(self, asked: AskedGrant) -> tuple[ChildSlots, float]:
         if asked.verb.lasting:
@@ -280,11 +279,11 @@ class HelperListener:
             if self._lasting.full:
                 raise _TOO_MANY_LASTING
             return self._lasting, self._longest_stay_s
-        places = self._shares.get(asked.verb.name, self._places)
-        if places.hangs_for(asked.user, asked.job_id):
+        slots = self._shares.get(asked.verb.name, self._slots)
+        if slots.hangs_for(asked.user, asked.job_id):
             message = "earlier questions for this user or job still hang"
             raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
-        return places, self._longest_s
+        return slots, self._longest_s
 
     def _end_oldest_conversation(self) -> None:
         """It may hang in the kernel, so it is killed and its end is not awaited."""
@@ -309,7 +308,7 @@ class HelperListener:
                 waiting.close()
             begun = time.monotonic()
             answer, passed = self._act(asked, descriptors)
-            self._tell(visitor.peer, asked, answer, time.monotonic() - begun)
+            self._record(visitor.peer, asked, answer, time.monotonic() - begun)
             visitor.connection.setblocking(True)
             packet.send(
                 visitor.connection, write_answer(answer), passed, most_descriptors=MOST_OUTPUTS
@@ -326,11 +325,11 @@ class HelperListener:
         finally:
             os._exit(0)
 
-    def _tell(self, peer: Peer, asked: AskedGrant, answer: Answer, seconds: float) -> None:
+    def _record(self, peer: Peer, asked: AskedGrant, answer: Answer, seconds: float) -> None:
         grant, job = asked.grant, asked.job_id
         # A gate's message may be the output of a user's own program.
-        told = answer.message if asked.verb.role is HelperRole.NODE else ""
-        reason = {"reason": told} if told else {}
+        message = answer.message if asked.verb.role is HelperRole.NODE else ""
+        reason = {"reason": message} if message else {}
         self._journal.note(
             "act",
             peer,
@@ -369,27 +368,21 @@ class HelperListener:
             visitor.connection.close()
 
     def _reap(self) -> None:
-        for places in (self._places, *self._shares.values(), self._lasting):
-            self._reap_from(places)
+        for slots in (self._slots, *self._shares.values(), self._lasting):
+            self._reap_from(slots)
 
-    def _reap_from(self, places: ChildSlots) -> None:
-        for pid in places.pids():
+    def _reap_from(self, slots: ChildSlots) -> None:
+        for pid in slots.pids():
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                child = places.leave(pid)
+                child = slots.leave(pid)
                 if os.WIFSIGNALED(status):
                     reason = f"signal {os.WTERMSIG(status)}"
                     self._journal.note(
                         "ended", child.peer, verb=child.asked.verb.name, reason=reason
                     )
-        for pid, child in places.overdue(time.monotonic()):
+        for pid, child in slots.overdue(time.monotonic()):
             # A child ends its own program in time; this is for one that can't.
             self._journal.note("killed", child.peer, verb=child.asked.verb.name)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _peer(connection: socket.socket) -> Peer:
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", raw)
-    return Peer(pid, uid)

@@ -73,18 +73,18 @@ def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: fl
     """Run it to its end or until `timeout_s`; kills every process it leaves."""
     kernel.adopt_orphans()
     shell, word = login_shell(program.account) if program.with_profile else ("", "")
-    out, err, noise, told = (os.pipe() for _ in range(4))
+    out, err, noise, report = (os.pipe() for _ in range(4))
     pid = os.fork()
     if pid == 0:
-        streams = (program.stdin, out[1], err[1], noise[1], told[1])
+        streams = (program.stdin, out[1], err[1], noise[1], report[1])
         _be_the_program(kernel, defaults, program, shell, streams)
-    for pipe in (out, err, noise, told):
+    for pipe in (out, err, noise, report):
         os.close(pipe[1])
     try:
         code, read = _hear(pid, (out[0], err[0], noise[0]), timeout_s)
-        marks = _marks(told[0])
+        marks = _marks(report[0])
     finally:
-        for pipe in (out, err, noise, told):
+        for pipe in (out, err, noise, report):
             os.close(pipe[0])
         _end_all()
     if _NOT_THE_USER in marks or _NO_SHELL in marks:
@@ -106,7 +106,7 @@ def _be_the_program(
     shell: str,
     streams: tuple[int, int, int, int, int],
 ) -> NoReturn:
-    told, parent = streams[4], os.getppid()
+    report, parent = streams[4], os.getppid()
     mark = _NOT_THE_USER
     try:
         os.setsid()
@@ -119,9 +119,9 @@ def _be_the_program(
         if os.getppid() != parent:
             os._exit(126)
         mark = _NO_SHELL
-        _go(program, told)
+        _go(program, report)
         os.umask(defaults.umask)
-        _place(streams)
+        _set_streams(streams)
         environment = _environment(defaults, program)
         if not program.with_profile:
             _put_at_once()
@@ -130,31 +130,31 @@ def _be_the_program(
         os.execve(shell, argv, environment)  # noqa: S606 - the point of it
     except BaseException:  # noqa: BLE001 - nothing may unwind into the helper's own code
         with suppress(OSError):
-            os.write(told, mark)
+            os.write(report, mark)
     os._exit(126)
 
 
-def _go(program: Program, told: int) -> None:
+def _go(program: Program, report: int) -> None:
     # As the user, never before: root can enter directories that the user can't.
     wished = [program.directory] if program.directory else []
-    for place in (*wished, program.account.pw_dir, "/"):
+    for directory in (*wished, program.account.pw_dir, "/"):
         try:
-            os.chdir(place)
+            os.chdir(directory)
         except OSError:
-            os.write(told, _NO_DIRECTORY)
+            os.write(report, _NO_DIRECTORY)
             if program.directory_required:
                 os._exit(126)
         else:
             return
 
 
-def _place(streams: tuple[int, int, int, int, int]) -> None:
+def _set_streams(streams: tuple[int, int, int, int, int]) -> None:
     nothing = os.open("/dev/null", os.O_RDWR)
-    stdin, out, err, noise, told = streams
+    stdin, out, err, noise, report = streams
     # Through high numbers, so that no source is overwritten before it is copied.
     high = [os.dup2(each, 64 + at) for at, each in enumerate((nothing, noise, noise))]
     high += [os.dup2(nothing if stdin < 0 else stdin, 67), os.dup2(out, 68), os.dup2(err, 69)]
-    os.dup2(told, 70, inheritable=False)
+    os.dup2(report, 70, inheritable=False)
     for target, source in zip((0, 1, 2, _IN, _OUT, _ERR), high, strict=True):
         os.dup2(source, target)
     os.dup2(70, 10, inheritable=False)
@@ -213,10 +213,10 @@ def _hear(
     return code, (held[pipes[0]], held[pipes[1]], held[pipes[2]])
 
 
-def _marks(told: int) -> bytes:
-    os.set_blocking(told, False)
+def _marks(report: int) -> bytes:
+    os.set_blocking(report, False)
     try:
-        return os.read(told, 16)
+        return os.read(report, 16)
     except BlockingIOError:  # it hangs before exec, and the timeout ends it
         return b""
 

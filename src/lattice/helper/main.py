@@ -11,13 +11,14 @@ import os
 import pwd
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.process import reset_inherited_signals, settle
-from lattice.domain.grant import GATE, Grant
+from lattice.domain.grant import GATE
 from lattice.domain.privileged import (
     Answer,
     DumpStacks,
@@ -35,13 +36,13 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
-from lattice.helper.cgroup_prefetch import Foresight
 from lattice.helper.conversation import LONGEST_S, Conversation, Reader
 from lattice.helper.counters import JobCounters
 from lattice.helper.gate import Gate, Slurm, gate_shares
 from lattice.helper.holder import HolderTimes
 from lattice.helper.inode import Inodes
-from lattice.helper.jobpids import JobPids
+from lattice.helper.job_entry import Foresight
+from lattice.helper.jobgroups import JobPids
 from lattice.helper.journal import HelperJournal
 from lattice.helper.judge import AskedGrant, GrantJudge
 from lattice.helper.latency import start_latency
@@ -49,8 +50,8 @@ from lattice.helper.listen import Act, HelperListener, SocketRefused, Stay, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
-from lattice.helper.probe_base import JobFinder
-from lattice.helper.probing_verbs import Probing, find_places, find_py_spy
+from lattice.helper.probe_base import JobFinder, ProbeSlots
+from lattice.helper.probing_verbs import Probing, find_py_spy
 from lattice.helper.programs import find_program
 from lattice.helper.sessions import HelperSessions
 from lattice.helper.terminal_process import TerminalProcess
@@ -67,7 +68,7 @@ _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
 _PROBING_VERBS = ("probe_mounts", "read_tasks", "dump_stacks")
 _OFFERED = {HelperRole.GATE: ("submit", "cancel"), HelperRole.NODE: _NODE_VERBS}
-_KEPT = {
+_CAPABILITIES = {
     HelperRole.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
     # SYS_ADMIN, SYS_CHROOT: to join namespaces (`enter`, `probe_mounts`); KILL: a holder hangs up.
     HelperRole.NODE: (
@@ -79,6 +80,9 @@ _KEPT = {
 _TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
 # SETUID: to open `/proc/PID/io` with its owner's file rights; SYS_PTRACE: to read it.
 _TO_WATCH = (Capability.SETUID, Capability.SYS_PTRACE)
+
+_Folder = TypeVar("_Folder")
+_Swept = TypeVar("_Swept", Notes, HelperSessions)
 
 
 class CanNotStart(Exception):
@@ -115,19 +119,23 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
     proven = ProvenClock(
         clock, options.socket.parent / "clock" if role is HelperRole.NODE else None
     )
-    notes = _notes(options, proven, journal) if role is HelperRole.NODE else None
-    sessions = _sessions(options, journal) if role is HelperRole.NODE else None
-    places = find_places(options.socket.parent, journal) if role is HelperRole.NODE else None
+    notes = sessions = slots = None
+    if role is HelperRole.NODE:
+        notes = _folder(journal, "notes", options, lambda folder: _swept(Notes(folder, proven)))
+        sessions = _folder(
+            journal, "sessions", options, lambda folder: _swept(HelperSessions(folder))
+        )
+        slots = _folder(journal, "probing", options, ProbeSlots)
     judge = GrantJudge(
         role=role,
-        place=options.place,
+        location=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
         offered=(
             *_OFFERED[role],
             *(_NOTING_VERBS if notes is not None else ()),
             *(_ATTACHING_VERBS if sessions is not None else ()),
-            *(_PROBING_VERBS if places is not None else ()),
+            *(_PROBING_VERBS if slots is not None else ()),
         ),
         clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
@@ -151,58 +159,51 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
                 holding,
                 tools=tools,
                 foresight=Foresight(),
-                told=proven.told,
+                to_server_time=proven.to_server_time,
             )
         probing = None
-        if places is not None:
-            finder = JobFinder(options.place, told=proven.told)
-            probing = Probing(kernel, finder, places, find_py_spy(options.py_spy, journal))
+        if slots is not None:
+            finder = JobFinder(options.place, to_server_time=proven.to_server_time)
+            probing = Probing(kernel, finder, slots, find_py_spy(options.py_spy, journal))
         act = _node(kernel, notes, attaching, probing)
         latency = start_latency(
             kernel, clock, journal, options.place, options.latency_object, off=options.no_latency
         )
         stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
-    door = bind(options.socket, served.pw_gid)
-    keep_only(kernel, _KEPT[role])
-    return _listener(options, door, judge, act, journal, stay)
+    endpoint = bind(options.socket, served.pw_gid)
+    keep_only(kernel, _CAPABILITIES[role])
+    return _listener(options, endpoint, judge, act, journal, stay)
 
 
-def _notes(options: argparse.Namespace, clock: Clock, journal: HelperJournal) -> Notes | None:
-    """Without a folder for notes the other verbs still work."""
+def _folder(
+    journal: HelperJournal, what: str, options: argparse.Namespace, make: Callable[[Path], _Folder]
+) -> _Folder | None:
+    """Without this folder the other verbs still work; a folder that was given must be usable."""
+    given: Path | None = getattr(options, what, None)
     try:
-        notes = Notes(options.notes or options.socket.parent / "notes", clock)
-        notes.sweep()
+        return make(given or options.socket.parent / what)
     except (OSError, ValueError) as error:
-        if options.notes is not None:
+        if given is not None:
             raise
-        journal.note("no notes", reason=str(error))
+        journal.note(f"no {what}", reason=str(error))
         return None
-    return notes
 
 
-def _sessions(options: argparse.Namespace, journal: HelperJournal) -> HelperSessions | None:
-    """Without a folder for sessions the other verbs still work."""
-    try:
-        sessions = HelperSessions(options.sessions or options.socket.parent / "sessions")
-        sessions.sweep()
-    except (OSError, ValueError) as error:
-        if options.sessions is not None:
-            raise
-        journal.note("no sessions", reason=str(error))
-        return None
-    return sessions
+def _swept(made: _Swept) -> _Swept:
+    made.sweep()
+    return made
 
 
 def _listener(
     options: argparse.Namespace,
-    door: socket.socket,
+    endpoint: socket.socket,
     judge: GrantJudge,
     act: Act,
     journal: HelperJournal,
     stay: Stay | None,
 ) -> HelperListener:
     return HelperListener(
-        door,
+        endpoint,
         judge,
         act,
         journal,
@@ -284,7 +285,9 @@ def _node(
         if isinstance(question, Enter | Rejoin):
             assert grant is not None
             assert attaching is not None  # the verbs are not offered without
-            return _attach(attaching, grant, question, descriptors)
+            if isinstance(question, Enter):
+                return attaching.enter(grant, question, descriptors)
+            return attaching.rejoin(grant, question, descriptors)
         if isinstance(question, ProbeMounts | ReadTasks | DumpStacks):
             assert grant is not None
             assert probing is not None  # the verbs are not offered without
@@ -298,22 +301,9 @@ def _node(
             return files.note(question, descriptors), ()
         assert grant is not None
         assert isinstance(question, OpenOutput | OpenOutputFile | OpenNoted)
-        return _opened(files, grant, question, descriptors)
+        return files.act(grant, question, descriptors)
 
     return act
-
-
-def _opened(
-    files: OutputFiles,
-    grant: Grant,
-    question: OpenOutput | OpenOutputFile | OpenNoted,
-    descriptors: Sequence[int],
-) -> tuple[Answer, Sequence[int]]:
-    if isinstance(question, OpenOutput):
-        return files.open(grant, question, descriptors)
-    if isinstance(question, OpenOutputFile):
-        return files.open_path(grant, question, descriptors)
-    return files.open_noted(grant, question, descriptors)
 
 
 def _welcome(descriptors: Sequence[int]) -> Answer:
@@ -327,14 +317,6 @@ def _watching(kernel: Kernel, readers: Sequence[Reader]) -> Stay:
         Conversation(readers, kernel).hold(connection)
 
     return stay
-
-
-def _attach(
-    attaching: Attaching, grant: Grant, question: Enter | Rejoin, descriptors: Sequence[int]
-) -> tuple[Answer, Sequence[int]]:
-    if isinstance(question, Enter):
-        return attaching.enter(grant, question, descriptors)
-    return attaching.rejoin(grant, question, descriptors)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,23 +22,38 @@ MADE_UP = frozenset(
     }
 )
 """Types of file systems without a device or a server."""
+_REMOTE = frozenset(
+    {
+        *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "virtiofs"),
+        *("wekafs", "pvfs2", "glusterfs", "afs", "panfs"),
+    }
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 _DEVICE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 _BY_ROOT = "user_id=0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One line: the file system of a mount, and the options of the file system itself."""
+    """One line of `mountinfo`, with the options of the file system itself."""
 
     id: int
     device: int
+    path: str
+    whole: bool
+    """Whether the file system's own root is mounted there."""
     kind: str
+    source: str
     options: tuple[str, ...]
 
     @property
     def is_fuse(self) -> bool:
         return self.kind in {"fuse", "fuseblk"} or self.kind.startswith("fuse.")
+
+    @property
+    def is_remote(self) -> bool:
+        return self.kind in _REMOTE or self.kind.startswith("fuse")
 
 
 def read_mounts(text: str) -> list[Mount]:
@@ -49,17 +64,29 @@ def read_mounts(text: str) -> list[Mount]:
 def _read_line(line: str) -> Mount | None:
     # 36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue
     before, dash, after = line.partition(" - ")
-    words, rest = before.split(" "), after.split(" ")
-    if not dash or len(words) < 6 or len(rest) < 3 or not _ID.fullmatch(words[0]):
+    fields, rest = before.split(" "), after.split(" ")
+    if not dash or len(fields) < 6 or len(rest) < 3 or not _ID.fullmatch(fields[0]):
         return None
-    device = _DEVICE.fullmatch(words[2])
+    device = _DEVICE.fullmatch(fields[2])
     if device is None:
         return None
     try:
         number = os.makedev(int(device[1]), int(device[2]))
     except OverflowError:
         return None
-    return Mount(int(words[0]), number, rest[0], tuple(rest[2].split(",")))
+    return Mount(
+        id=int(fields[0]),
+        device=number,
+        path=_plain(fields[4]),
+        whole=fields[3] == "/",
+        kind=rest[0],
+        source=_plain(rest[1]),
+        options=tuple(rest[2].split(",")),
+    )
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
 
 
 class Mounts:

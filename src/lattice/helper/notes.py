@@ -17,7 +17,6 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,19 +24,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lattice.base.clock import Clock
-from lattice.helper.descriptors import FoundDescriptor
+from lattice.helper.descriptors import FoundDescriptor, HeldOutputs
 from lattice.helper.inode import Inode
-from lattice.helper.outputs_answer import HeldOutputs
+from lattice.helper.privilege import make_private_folder
 from lattice.helper.process import is_of_job, text_of
 
 MOST_A_JOB = 1024
 MOST_JOBS = 4096
-KEPT_S = 7 * 24 * 3600.0
+RETENTION_S = 7 * 24 * 3600.0
 _MOST_HOLDERS = 16
 _LARGEST_NOTE = 64 * 1024
 _UNFINISHED = ".new"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITTEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -91,14 +88,7 @@ class Notes:
         self._folder = folder
         self._clock = clock
         self._proc = proc
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found, above = folder.lstat(), folder.parent.stat()
-        root = os.geteuid()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != root or found.st_mode & _OTHERS:
-            raise ValueError(f"{folder} must be a folder of root's that is closed to all others")
-        if above.st_uid != root or above.st_mode & _OTHERS_WRITE:
-            raise ValueError(f"{folder.parent} must belong to root and be writable by root alone")
+        make_private_folder(folder)
 
     def write(self, job_id: int, found: Sequence[FoundDescriptor]) -> int:
         """Record these files; return how many have a path. Raises `OSError`."""
@@ -139,7 +129,7 @@ class Notes:
         Jobs that still have a process stay. Raises `OSError` if there is no room then.
         """
         jobs = sorted(self._jobs())
-        old = self._clock.now().timestamp() - KEPT_S
+        old = self._clock.now().timestamp() - RETENTION_S
         too_many = len(jobs) + room_for - MOST_JOBS
         for written, name in jobs:
             if written >= old and too_many <= 0:
@@ -245,12 +235,12 @@ def _read(folder: int, name: str) -> Note | None:
     except OSError:
         return None
     try:
-        told = json.loads(os.read(file, _LARGEST_NOTE))
+        document = json.loads(os.read(file, _LARGEST_NOTE))
         holders = tuple(
             NotedHolding(HeldOutputs(**each["holding"]), int(each["began_ms"]))
-            for each in told["holders"]
+            for each in document["holders"]
         )
-        return Note(**{**told, "holders": holders})
+        return Note(**{**document, "holders": holders})
     except (OSError, ValueError, TypeError, KeyError):
         return None
     finally:

@@ -36,19 +36,22 @@ from lattice.domain.privileged import (
     OpenOutputFile,
     Outcome,
 )
-from lattice.helper.account import job_owner
+from lattice.helper.account import answers_refusals, granted_owner
 from lattice.helper.descriptors import (
     CHANGED,
     NAMED,
     STANDARD,
     Finder,
     FoundDescriptor,
+    HeldOutputs,
+    OpenedFile,
+    Skipped,
     TooMany,
+    opened_answer,
     reason,
 )
 from lattice.helper.inode import Inodes
 from lattice.helper.notes import Note, Notes
-from lattice.helper.outputs_answer import HeldOutputs, Skipped, opened_answer
 from lattice.helper.privilege import Kernel, become
 
 _PATIENCE_S = 10
@@ -68,7 +71,20 @@ class OutputFiles:
         self._proc = proc
         self._skipped: list[Skipped] = []
 
-    def open(
+    @answers_refusals
+    def act(
+        self,
+        grant: Grant,
+        question: OpenOutput | OpenOutputFile | OpenNoted,
+        descriptors: Sequence[int],
+    ) -> tuple[Answer, Sequence[int]]:
+        if isinstance(question, OpenOutput):
+            return self._open_found(grant, question, descriptors)
+        if isinstance(question, OpenOutputFile):
+            return self._open_path(grant, question, descriptors)
+        return self._open_noted(grant, question, descriptors)
+
+    def _open_found(
         self, grant: Grant, question: OpenOutput, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
         """Open the files that the job's processes write to; ignores processes of other users.
@@ -77,15 +93,13 @@ class OutputFiles:
         for the client's limit, not for root's or the owner's.
         """
         account = self._begin(grant, descriptors)
-        if isinstance(account, Answer):
-            return account, ()
         finder = Finder(self._kernel, self._inodes, self._proc)
         try:
             found = finder.outputs_of(question.pids, grant.job_id, account)
         except TooMany as refusal:
             return Answer(outcome=Outcome.BAD_QUESTION, message=str(refusal)), ()
         self._skipped += finder.skipped
-        fault = self._note(grant.job_id, found) if self._notes is not None else ""
+        fault = self._note(grant.job_id, found)[1] if self._notes is not None else ""
         self._become(account)
         answer, passed = self._answer(account, found, descriptors)
         return replace(answer, message=answer.message or fault), passed
@@ -105,31 +119,28 @@ class OutputFiles:
             except TooMany as refusal:
                 message = str(refusal)
                 continue
-            fault = self._note(question.job_id, found)
+            count, fault = self._note(question.job_id, found)
             message = fault or message
-            noted += 0 if fault else len(found)
-            packet.close_all(each.place for each in found)
+            noted += count
+            packet.close_all(each.fd for each in found)
         if message and not noted:
             return Answer(outcome=Outcome.FAILED, message=message)
         return Answer(outcome=Outcome.DONE, message=message, output=str(noted))
 
-    def _note(self, job_id: int, found: Sequence[FoundDescriptor]) -> str:
-        """Runs as root. Why it could not be recorded, or an empty string."""
+    def _note(self, job_id: int, found: Sequence[FoundDescriptor]) -> tuple[int, str]:
+        """Runs as root. How many were recorded, and why not, or an empty string."""
         if self._notes is None:
-            return "nothing can be written down here"
+            return 0, "nothing can be written down here"
         try:
-            self._notes.write(job_id, found)
+            return self._notes.write(job_id, found), ""
         except OSError as error:
-            return f"it can't be written down: {reason(error)}"
-        return ""
+            return 0, f"it can't be written down: {reason(error)}"
 
-    def open_noted(
+    def _open_noted(
         self, grant: Grant, question: OpenNoted, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
         """Open the job's noted files that still exist, with the owner's current rights."""
         account = self._begin(grant, descriptors)
-        if isinstance(account, Answer):
-            return account, ()
         assert self._notes is not None  # the verb is not offered without
         notes = self._notes.of(grant.job_id, account.pw_uid, question.since_ms, question.until_ms)
         page = notes[question.skip :][:MOST_OUTPUTS]
@@ -146,52 +157,43 @@ class OutputFiles:
         holders = [each.holding for each in note.holders]
         path = os.fsencode(note.path).decode(errors="replace")
         try:
-            place = os.open(os.fsencode(note.path), NAMED)
-            inode = self._inodes.look(place)
+            fd = os.open(os.fsencode(note.path), NAMED)
+            inode = self._inodes.statx(fd)
         except (OSError, ValueError) as error:
             self._skip(holders, f"{account.pw_name} can't reach it any more: {reason(error)}")
             return None
         fault = finder.fault(inode) if note.is_of(inode) else "there is another file now"
         if fault:
-            os.close(place)
+            os.close(fd)
             self._skip(holders, fault)
             return None
-        return FoundDescriptor(place, inode, path, holders[0].comm, holders=holders)
+        return FoundDescriptor(fd, inode, path, holders[0].comm, holders=holders)
 
-    def open_path(
+    def _open_path(
         self, grant: Grant, question: OpenOutputFile, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
         """Open the file with that path, if the owner may read it."""
         account = self._begin(grant, descriptors)
-        if isinstance(account, Answer):
-            return account, ()
         finder = Finder(self._kernel, self._inodes, self._proc)
         self._become(account)
         try:
-            place = os.open(question.path, NAMED)
-            inode = self._inodes.look(place)
+            fd = os.open(question.path, NAMED)
+            inode = self._inodes.statx(fd)
         except (OSError, ValueError) as error:
             return _no_file(f"{account.pw_name} can't reach it: {reason(error)}"), ()
         if fault := finder.fault(inode):
             return _no_file(fault), ()
         answer, passed = self._answer(
-            account, [FoundDescriptor(place, inode, question.path)], descriptors
+            account, [FoundDescriptor(fd, inode, question.path)], descriptors
         )
         if self._skipped:
             packet.close_all(passed)
             return _no_file(self._skipped[0].why), ()
         return answer, passed
 
-    def _begin(self, grant: Grant, descriptors: Sequence[int]) -> pwd.struct_passwd | Answer:
-        if len(descriptors) > 1 or grant.job_id <= 0:
-            return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and one descriptor at most")
-        account = job_owner(grant.user)
-        if account is None:
-            return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
+    def _begin(self, grant: Grant, descriptors: Sequence[int]) -> pwd.struct_passwd:
         # A share that does not answer blocks this process; only its end frees it.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_PATIENCE_S)
-        return account
+        return granted_owner(grant, descriptors, _PATIENCE_S, most_descriptors=1)
 
     def _become(self, account: pwd.struct_passwd) -> None:
         become(self._kernel, account)
@@ -210,16 +212,17 @@ class OutputFiles:
         files, passed = [], []
         for each in found:
             opened = self._open(account, each)
-            os.close(each.place)
+            os.close(each.fd)
             if opened is not None:
-                files.append(each.opened(os.fstat(opened).st_size, self._watched(notices, opened)))
+                size = os.fstat(opened).st_size
+                files.append(OpenedFile(each, size, self._watched(notices, opened)))
                 passed.append(opened)
         answer = opened_answer(files, self._skipped, more=more)
         return answer, passed if answer.outcome is Outcome.DONE else ()
 
     def _open(self, account: pwd.struct_passwd, found: FoundDescriptor) -> int | None:
         """Open exactly the file that was found, with the owner's rights."""
-        path = f"/proc/self/fd/{found.place}"
+        path = f"/proc/self/fd/{found.fd}"
         # Slurm's own processes also hold other files, such as their logs. A job's output belongs to
         # its owner or is writable for the owner.
         if found.inode.uid != account.pw_uid and not os.access(path, os.W_OK):
@@ -231,7 +234,7 @@ class OutputFiles:
         except OSError as error:
             self._skip(found.holders, f"{account.pw_name} can't read it: {reason(error)}")
             return None
-        inode = self._inodes.look(opened)
+        inode = self._inodes.statx(opened)
         if inode.identity != found.inode.identity or inode.kind_fault:
             os.close(opened)
             self._skip(found.holders, CHANGED)

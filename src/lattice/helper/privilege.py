@@ -10,9 +10,11 @@ import ctypes
 import os
 import pwd
 import signal
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import IntEnum
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -25,6 +27,8 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "ppc64le": 271, "s390x": 280, "riscv64": 219}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Capability(IntEnum):
@@ -50,6 +54,14 @@ class _Data(ctypes.Structure):
     )
 
 
+def checked(result: int) -> int:
+    """The result of a call of libc. Raises `OSError` for a negative one."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
 class Kernel:
     """libc, with its errors as `OSError`."""
 
@@ -57,24 +69,18 @@ class Kernel:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def prctl(self, option: int, *arguments: int) -> int:
-        words = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
-        result = int(self._libc.prctl(option, *words))
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
+        padded = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
+        return checked(self._libc.prctl(option, *padded))
 
-    def set_capabilities(self, kept: Collection[int]) -> None:
+    def set_capabilities(self, capabilities: Collection[int]) -> None:
         """Set permitted and effective to these, and inheritable to none."""
-        bits = sum(1 << each for each in kept)
+        bits = sum(1 << each for each in capabilities)
         data = (_Data * 2)()
         for half in range(2):
             part = bits >> (32 * half) & 0xFFFFFFFF
             data[half] = _Data(part, part, 0)
         header = _Header(_CAPABILITY_VERSION_3, 0)
-        if self._libc.capset(ctypes.byref(header), ctypes.byref(data)) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        checked(self._libc.capset(ctypes.byref(header), ctypes.byref(data)))
 
     def set_file_user(self, uid: int) -> None:
         """Access files as this user until the next call; nothing else of the process changes."""
@@ -100,20 +106,20 @@ class Kernel:
 
     def join_namespace(self, descriptor: int) -> None:
         """Join a namespace of any kind; only children of the caller join a PID namespace."""
-        self._checked(self._libc.setns(descriptor, 0))
+        checked(self._libc.setns(descriptor, 0))
 
     def unshare(self, kinds: int) -> None:
         """Create new namespaces as copies of the current ones."""
-        self._checked(self._libc.unshare(kinds))
+        checked(self._libc.unshare(kinds))
 
     def mount(self, source: str, target: str, kind: str, flags: int) -> None:
-        words = [each.encode() for each in (source, target, kind)]
-        self._checked(self._libc.mount(*words, ctypes.c_ulong(flags), None))
+        texts = [each.encode() for each in (source, target, kind)]
+        checked(self._libc.mount(*texts, ctypes.c_ulong(flags), None))
 
     def call(self, number: int, *arguments: int | bytes | None) -> int:
         """Make a system call that libc has no function for."""
-        words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
-        return self._checked(self._libc.syscall(ctypes.c_long(number), *words))
+        converted = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+        return checked(self._libc.syscall(ctypes.c_long(number), *converted))
 
     def new_keyring(self) -> None:
         """Drop the session keyring of the root process, if there is one."""
@@ -121,12 +127,6 @@ class Kernel:
         if number is not None:
             with suppress(OSError):
                 self.call(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
-
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
 
     def die_with_parent(self) -> None:
         self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -144,11 +144,33 @@ class Kernel:
         self.prctl(_PR_SET_DUMPABLE, 0)
 
 
-def keep_only(kernel: Kernel, kept: Collection[Capability]) -> None:
+@contextmanager
+def as_files_of(kernel: Kernel, uid: int) -> Iterator[None]:
+    """Access files as this user; everything else of the process stays as it is."""
+    kernel.set_file_user(uid)
+    try:
+        yield
+    finally:
+        kernel.set_file_user(os.geteuid())
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder of root's. Raises `OSError`, and `ValueError` if others could change it."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found, above = folder.lstat(), folder.parent.stat()
+    root = os.geteuid()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != root or found.st_mode & _OTHERS:
+        raise ValueError(f"{folder} must be a folder of root's that is closed to all others")
+    if above.st_uid != root or above.st_mode & _OTHERS_WRITE:
+        raise ValueError(f"{folder.parent} must belong to root and be writable by root alone")
+
+
+def keep_only(kernel: Kernel, capabilities: Collection[Capability]) -> None:
     """Limit this process and all processes it starts."""
     kernel.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     kernel.empty_bounding_set()
-    kernel.set_capabilities(kept)
+    kernel.set_capabilities(capabilities)
     kernel.hide_memory()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer, DumpStacks, ProbeMounts, ReadTasks
+from lattice.helper.account import answers_refusals
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Capability, Kernel
-from lattice.helper.probe_base import JobFinder
-from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.probe_base import JobFinder, ProbeSlots
 from lattice.helper.probing_mounts import JobMounts
 from lattice.helper.programs import find_program
 from lattice.helper.stacks import JobStacks, py_spy_program
@@ -29,14 +29,15 @@ class Probing:
     """The verbs that inspect a job, each with only the capabilities it needs."""
 
     def __init__(
-        self, kernel: Kernel, finder: JobFinder, places: ProbeSlots, py_spy: int | None
+        self, kernel: Kernel, finder: JobFinder, slots: ProbeSlots, py_spy: int | None
     ) -> None:
         reader = TaskReader(kernel)
         self._kernel = kernel
-        self._mounts = JobMounts(kernel, finder, places)
+        self._mounts = JobMounts(kernel, finder, slots)
         self._tasks = JobTasks(reader, finder)
-        self._stacks = JobStacks(kernel, reader, finder, places, py_spy)
+        self._stacks = JobStacks(kernel, reader, finder, slots, py_spy)
 
+    @answers_refusals
     def act(
         self,
         grant: Grant,
@@ -51,15 +52,6 @@ class Probing:
             return self._stacks.dump(grant, question, descriptors)
         self._kernel.set_capabilities(_TO_READ)
         return self._tasks.read(grant, descriptors)
-
-
-def find_places(run: Path, journal: HelperJournal) -> ProbeSlots | None:
-    """Without a folder for slots the other verbs still work."""
-    try:
-        return ProbeSlots(run / "probing")
-    except (OSError, ValueError) as error:
-        journal.note("no probing", reason=str(error))
-        return None
 
 
 def find_py_spy(named: Path | None, journal: HelperJournal) -> int | None:

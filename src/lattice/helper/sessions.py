@@ -11,16 +11,15 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lattice.helper.privilege import make_private_folder
+
 MOST = 64
 """On a node."""
 MOST_A_USER = 16
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANSWER_S = 3.0
 
@@ -34,14 +33,7 @@ class HelperSessions:
 
     def __init__(self, folder: Path, *, most: int = MOST, most_a_user: int = MOST_A_USER) -> None:
         """Create the folder. Raises `OSError`, and `ValueError` if others could change it."""
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found, above = folder.lstat(), folder.parent.stat()
-        root = os.geteuid()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != root or found.st_mode & _OTHERS:
-            raise ValueError(f"{folder} must be a folder of root's that is closed to all others")
-        if above.st_uid != root or above.st_mode & _OTHERS_WRITE:
-            raise ValueError(f"{folder.parent} must belong to root and be writable by root alone")
+        make_private_folder(folder)
         self._folder = folder
         self._most = most
         self._most_a_user = most_a_user
@@ -54,19 +46,19 @@ class HelperSessions:
         try:
             with self._locked():
                 self._find_room(uid, session)
-                door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 try:
-                    door.bind(_reached(folder, session))
+                    listener.bind(_reached(folder, session))
                     os.chmod(session, 0o600, dir_fd=folder)
-                    door.listen(4)
+                    listener.listen(4)
                 except OSError:
-                    door.close()
+                    listener.close()
                     raise
         except BaseException:
             os.close(folder)
             raise
-        door.setblocking(False)
-        return door, folder
+        listener.setblocking(False)
+        return listener, folder
 
     def connect(self, uid: int, session: str) -> socket.socket:
         """Connect to the holder of that session. Raises `OSError` if there is none."""
@@ -134,11 +126,11 @@ def _names(folder: Path) -> list[str]:
 
 
 def _answers(folder: int, name: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as look:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         # Connects and closes at once: a holder ignores a client that sends nothing.
-        look.setblocking(False)
+        client.setblocking(False)
         try:
-            look.connect(_reached(folder, name))
+            client.connect(_reached(folder, name))
         except BlockingIOError:  # its queue is full, so a holder listens
             return True
         except OSError:

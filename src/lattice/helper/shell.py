@@ -9,16 +9,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import select
 import signal
 import struct
 import termios
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from lattice.domain.terminal import MOST_BYTES, Errors, Output, TerminalSignal
+from lattice.helper.process import has_ended
 
 _SIZE = struct.Struct("HHHH")
 _SIGNALS = {each: signal.Signals[f"SIG{each.value}"] for each in TerminalSignal}
@@ -67,35 +67,9 @@ class ShellSource:
             self.descriptor = -1
 
 
-class Streams(Protocol):
-    """The streams between the holder and the program."""
-
-    @property
-    def sources(self) -> list[ShellSource]:
-        """The descriptors of its output."""
-
-    @property
-    def input(self) -> int:
-        """The descriptor of its input; -1 when that is closed."""
-
-    def write(self, text: bytes) -> int:
-        """Write what fits; returns its length. Raises `BrokenPipeError` without a reader."""
-
-    def end_input(self) -> bytes:
-        """End the input. Returns bytes that must still be written for that."""
-
-    def resize(self, rows: int, columns: int) -> None: ...
-
-    def foreground(self) -> int:
-        """The foreground process group; 0 if there is none."""
-
-    def signal(self, name: TerminalSignal, /) -> bool:
-        """Return True if the kernel delivered the signal."""
-
-
 @dataclass(slots=True)
 class Terminal:
-    """The master side of a pseudo terminal."""
+    """The master side of a pseudo terminal. `sources` are the descriptors of its output."""
 
     master: int
     sources: list[ShellSource] = field(init=False)
@@ -107,9 +81,11 @@ class Terminal:
 
     @property
     def input(self) -> int:
+        """The descriptor of its input; -1 when that is closed."""
         return -1 if self.sources[0].left else self.sources[0].descriptor
 
     def write(self, text: bytes) -> int:
+        """Write what fits; returns its length. Raises `BrokenPipeError` without a reader."""
         try:
             written = os.write(self.input, text)
         except BlockingIOError:
@@ -121,13 +97,16 @@ class Terminal:
         return written
 
     def end_input(self) -> bytes:
-        """The EOF character; after an incomplete line the first one only ends that line."""
+        """End the input. Returns bytes that must still be written for that: the EOF character.
+
+        After an incomplete line the first one only ends that line.
+        """
         if self.input < 0:
             return b""
         character = _VEOF_USUAL
         with suppress(termios.error):
-            told = termios.tcgetattr(self.input)[6][termios.VEOF]
-            character = told if isinstance(told, bytes) else character
+            configured = termios.tcgetattr(self.input)[6][termios.VEOF]
+            character = configured if isinstance(configured, bytes) else character
         return character * (2 if self._mid_line else 1)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -135,11 +114,13 @@ class Terminal:
             fcntl.ioctl(self.input, termios.TIOCSWINSZ, _SIZE.pack(rows, columns, 0, 0))
 
     def foreground(self) -> int:
+        """The foreground process group; 0 if there is none."""
         with suppress(OSError):
             return os.tcgetpgrp(self.input) if self.input >= 0 else 0
         return 0
 
     def signal(self, name: TerminalSignal, /) -> bool:
+        """Return True if the kernel delivered the signal."""
         if name in _BY_KERNEL and self.input >= 0:
             with suppress(OSError):
                 fcntl.ioctl(self.input, _TIOCSIG, int(_SIGNALS[name]))
@@ -149,7 +130,7 @@ class Terminal:
 
 @dataclass(slots=True)
 class Pipes:
-    """Three pipes for binary data."""
+    """Three pipes for binary data, with the methods of `Terminal`."""
 
     input: int
     sources: list[ShellSource]
@@ -182,6 +163,9 @@ class Pipes:
         return False
 
 
+Streams: TypeAlias = Terminal | Pipes
+
+
 class LoginShell:
     """The program itself."""
 
@@ -195,7 +179,7 @@ class LoginShell:
     @property
     def status(self) -> int | None:
         """As `waitstatus_to_exitcode` returns it: negative for a signal. None while it runs."""
-        if self._status is None and self._look().poll(0):
+        if self._status is None and has_ended(self.pidfd):
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
                 by_itself = ended.si_code == os.CLD_EXITED
@@ -231,11 +215,6 @@ class LoginShell:
     def reap(self) -> None:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
-
-    def _look(self) -> select.poll:
-        look = select.poll()
-        look.register(self.pidfd, select.POLLIN)
-        return look
 
     def _kill_group(self, group: int, number: int) -> None:
         with suppress(OSError):

@@ -23,11 +23,10 @@ from pathlib import Path
 from lattice.domain.grant import Grant
 from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.privileged import Answer, DumpStacks
-from lattice.domain.probed import MOST_FRAMES, MOST_STACKS, StackLook, write_stacks
+from lattice.domain.probed import MOST_FRAMES, MOST_STACKS, StackReport, write_reports
 from lattice.helper.job_entry import Owner
-from lattice.helper.privilege import Kernel, become
-from lattice.helper.probe_base import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
-from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.privilege import Kernel, as_files_of, become
+from lattice.helper.probe_base import JobFinder, ProbedJob, ProbeSlots, answer_in_memory
 from lattice.helper.process import pinned, text_of
 from lattice.helper.stacks_python import NOT_INSTALLED, PySpy
 from lattice.helper.tasks import TaskReader, TaskWorker
@@ -79,38 +78,35 @@ class JobStacks:
     kernel: Kernel
     reader: TaskReader
     finder: JobFinder
-    places: ProbeSlots
+    slots: ProbeSlots
     py_spy: int | None
 
     def dump(
         self, grant: Grant, question: DumpStacks, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
-        try:
-            job = self.finder.find(grant, descriptors)
-        except NotProbed as refusal:
-            return refusal.answer, ()
+        job = self.finder.find(grant, descriptors)
         found = self.reader.workers(job)[:MOST_STACKS]
         with as_files_of(self.kernel, job.uid):
             kernels = {
-                each.look.pid: kernel_stack(
-                    self.reader.proc, each.look.pid, each.started, job.id, each.look.state
+                each.report.pid: kernel_stack(
+                    self.reader.proc, each.report.pid, each.started, job.id, each.report.state
                 )
                 for each in found
             }
-        places = [self.places.open(job.uid, "stack", at) for at in range(_RUNS_AT_ONCE)]
+        slots = [self.slots.open(job.uid, "stack", at) for at in range(_RUNS_AT_ONCE)]
         self._become(job, found)
-        pythons = [each.look.pid for each in found if each.python]
-        stacks = self._python_stacks(pythons, places, question.timeout_ms / 1000)
-        return told_in_memory(
-            write_stacks([_look(each, kernels[each.look.pid], stacks) for each in found])
+        pythons = [each.report.pid for each in found if each.python]
+        stacks = self._python_stacks(pythons, slots, question.timeout_ms / 1000)
+        return answer_in_memory(
+            write_reports([_report(each, kernels[each.report.pid], stacks) for each in found])
         )
 
     def _python_stacks(
-        self, pids: Sequence[int], places: Sequence[int], within_s: float
+        self, pids: Sequence[int], slots: Sequence[int], within_s: float
     ) -> Mapping[int, tuple[StackFrame, ...] | str]:
         if self.py_spy is None:
             return dict.fromkeys(pids, NOT_INSTALLED)
-        return PySpy(self.kernel, self.py_spy, places).stacks(pids, within_s) if pids else {}
+        return PySpy(self.kernel, self.py_spy, slots).stacks(pids, within_s) if pids else {}
 
     def _become(self, job: ProbedJob, found: Sequence[TaskWorker]) -> None:
         """Become the owner, with the group of the job's processes: the kernel compares both."""
@@ -129,21 +125,21 @@ def _in_group(account: pwd.struct_passwd, gid: int) -> pwd.struct_passwd:
     return pwd.struct_passwd((*account[:3], gid, *account[4:]))
 
 
-def _look(
+def _report(
     worker: TaskWorker,
     kernel: tuple[StackFrame, ...],
     stacks: Mapping[int, tuple[StackFrame, ...] | str],
-) -> StackLook:
-    look = worker.look
-    python = stacks.get(look.pid, "")
+) -> StackReport:
+    task = worker.report
+    python = stacks.get(task.pid, "")
     by_python = not isinstance(python, str)
-    return StackLook(
-        pid=look.pid,
-        rank=look.rank,
+    return StackReport(
+        pid=task.pid,
+        rank=task.rank,
         language=StackLanguage.PYTHON if by_python else StackLanguage.KERNEL,
         frames=python if not isinstance(python, str) else kernel,
-        state=look.state,
-        waits_in=look.waits_in,
+        state=task.state,
+        waits_in=task.waits_in,
         trouble=python if isinstance(python, str) else "",
-        command=look.command,
+        command=task.command,
     )

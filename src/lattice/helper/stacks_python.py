@@ -15,16 +15,15 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lattice.base.text import inert
 from lattice.domain.jobfacts import StackFrame
-from lattice.domain.probed import LONGEST_WORDS, MOST_FRAMES
+from lattice.domain.probed import LONGEST_TEXT, MOST_FRAMES
 from lattice.helper.privilege import Kernel
-from lattice.helper.probe_slots import HeldSlot, take
+from lattice.helper.probe_base import HeldSlot, abandon, take
 
 EACH_S = 5.0
 _AT_ONCE = 4
@@ -53,8 +52,8 @@ class _Run:
     until: float
     streams: dict[int, bytes]
     """The output so far, by descriptor."""
-    told: int
-    said: int
+    stdout: int
+    stderr: int
     open: set[int]
     status: int | None = None
 
@@ -62,17 +61,17 @@ class _Run:
 class PySpy:
     """Runs the program behind a descriptor, for several processes at once.
 
-    It does not use `subprocess`: a process that was root can't access its own `/proc/self/fd`, and
+    It does not use `subprocess`. A process that was root can't access its own `/proc/self/fd`, and
     the program may be in a folder that the owner can't enter.
     """
 
     def __init__(
-        self, kernel: Kernel, program: int, places: Sequence[int], *, each_s: float = EACH_S
+        self, kernel: Kernel, program: int, slots: Sequence[int], *, each_s: float = EACH_S
     ) -> None:
-        """`places`: slot files (`probe_slots`), one for each parallel run."""
+        """`slots`: files of `ProbeSlots`, one for each parallel run."""
         self._kernel = kernel
         self._program = program
-        self._places = places[:_AT_ONCE]
+        self._slots = slots[:_AT_ONCE]
         self._each_s = each_s
 
     def stacks(
@@ -99,29 +98,29 @@ class PySpy:
     def _taken(self, until: float) -> list[int]:
         """Take the free slots; wait until at least one is free."""
         while True:
-            free = [each for each in self._places if isinstance(take(each), HeldSlot)]
+            free = [each for each in self._slots if isinstance(take(each), HeldSlot)]
             if free or time.monotonic() + _TURN_S >= until:
                 return free
             time.sleep(_TURN_S)
 
-    def _begun(self, pid: int, places: Sequence[int], until: float) -> _Run:
-        (told, tell), (said, say) = os.pipe(), os.pipe()
+    def _begun(self, pid: int, slots: Sequence[int], until: float) -> _Run:
+        (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         child = os.fork()
         if child == 0:
-            self._run(pid, places, tell, say)
-        os.close(tell)
-        os.close(say)
+            self._run(pid, slots, stdout_end, stderr_end)
+        os.close(stdout_end)
+        os.close(stderr_end)
         return _Run(
             pid=pid,
             child=child,
             until=min(until, time.monotonic() + self._each_s),
-            streams={told: b"", said: b""},
-            told=told,
-            said=said,
-            open={told, said},
+            streams={stdout: b"", stderr: b""},
+            stdout=stdout,
+            stderr=stderr,
+            open={stdout, stderr},
         )
 
-    def _run(self, pid: int, places: Sequence[int], tell: int, say: int) -> NoReturn:
+    def _run(self, pid: int, slots: Sequence[int], stdout: int, stderr: int) -> NoReturn:
         try:
             signal.alarm(0)
             self._kernel.die_with_parent()
@@ -129,10 +128,10 @@ class PySpy:
             resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
             os.nice(_NICENESS)
             nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-            for at, each in enumerate((nothing, tell, say)):
+            for at, each in enumerate((nothing, stdout, stderr)):
                 os.dup2(each, at)
             # The slots stay taken while this process hangs.
-            for each in places:
+            for each in slots:
                 os.set_inheritable(each, True)
             command = ["py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid)]
             os.execve(self._program, command, _ENVIRONMENT)  # noqa: S606
@@ -169,21 +168,16 @@ def _result(run: _Run) -> tuple[StackFrame, ...] | str:
     if run.status is None:
         return _abandoned(run)
     if run.status:
-        return _why(run.streams[run.said].decode(errors="replace"))
+        return _why(run.streams[run.stderr].decode(errors="replace"))
     try:
-        return read_dump(run.streams[run.told])
+        return read_dump(run.streams[run.stdout])
     except NoStack as fault:
         return str(fault)
 
 
 def _abandoned(run: _Run) -> str:
-    """Kill it without waiting for its end: the program's own file may be on a dead share."""
-    with suppress(ProcessLookupError):
-        os.kill(run.child, signal.SIGKILL)
-    for stream in run.open:
-        os.close(stream)
-    with suppress(ChildProcessError):
-        os.waitpid(run.child, os.WNOHANG)
+    # The program's own file may be on a dead share.
+    abandon(run.child, run.open)
     return "py-spy did not answer in time"
 
 
@@ -197,8 +191,8 @@ def read_dump(raw: bytes) -> tuple[StackFrame, ...]:
     if not known:
         raise NoStack("py-spy saw no thread")
     chosen = next((each for each in known if _is_main(each)), known[-1])
-    told = chosen.get("frames")
-    frames = [frame for each in (told if type(told) is list else []) if (frame := _frame(each))]
+    listed = chosen.get("frames")
+    frames = [frame for each in (listed if type(listed) is list else []) if (frame := _frame(each))]
     if not frames:
         raise NoStack("py-spy saw no Python running")
     return tuple(frames[:MOST_FRAMES])
@@ -211,26 +205,26 @@ def _is_main(thread: dict[str, Any]) -> bool:
     )
 
 
-def _frame(told: Any) -> StackFrame | None:
-    if type(told) is not dict or type(told.get("name")) is not str:
+def _frame(entry: Any) -> StackFrame | None:
+    if type(entry) is not dict or type(entry.get("name")) is not str:
         return None
-    file, line = told.get("filename"), told.get("line")
+    file, line = entry.get("filename"), entry.get("line")
     return StackFrame(
-        function=inert(told["name"])[:LONGEST_WORDS],
-        file=inert(file)[-LONGEST_WORDS:] if type(file) is str else "",
+        function=inert(entry["name"])[:LONGEST_TEXT],
+        file=inert(file)[-LONGEST_TEXT:] if type(file) is str else "",
         line=line if type(line) is int and 0 <= line < _LARGEST_LINE else 0,
     )
 
 
-def _why(said: str) -> str:
-    denied = "ermission denied" in said or "not permitted" in said or "EPERM" in said
+def _why(errors: str) -> str:
+    denied = "ermission denied" in errors or "not permitted" in errors or "EPERM" in errors
     if denied and _yama() not in ("", "0"):
         return (
             "the node forbids one process of a user to read another "
             f"(kernel.yama.ptrace_scope is {_yama()})"
         )
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return inert(f"py-spy: {lines[0]}" if lines else "py-spy failed")[:LONGEST_WORDS]
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return inert(f"py-spy: {lines[0]}" if lines else "py-spy failed")[:LONGEST_TEXT]
 
 
 def _yama() -> str:

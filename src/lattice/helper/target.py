@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import select
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,8 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lattice.helper.jobgroups import EXTERN, JobGroups, has_extern_step, has_steps
-from lattice.helper.privilege import Kernel
-from lattice.helper.process import Pinned, pinned, text_of
+from lattice.helper.privilege import Kernel, as_files_of
+from lattice.helper.process import (
+    Pinned,
+    environment_of,
+    has_ended,
+    pinned,
+    status_of,
+    text_of,
+)
 
 CHANGED = "target process changed, retry"
 _JOINED = ("ipc", "uts", "net", "mnt")
@@ -27,9 +33,8 @@ _JOINED = ("ipc", "uts", "net", "mnt")
 _MOST_LOOKED_AT = 256
 _YOUNG_S = 5.0
 """For this time after a job's start on a node, its first process may not have started yet."""
-_LARGEST_ENVIRONMENT = 256 * 1024
 _READ = os.O_RDONLY | os.O_CLOEXEC
-_PLACE = os.O_PATH | os.O_CLOEXEC
+_PATH_ONLY = os.O_PATH | os.O_CLOEXEC
 _ENDED = frozenset("ZXx")
 _BOOT = "sys/kernel/random/boot_id"
 _LIMITS = {
@@ -79,7 +84,7 @@ class ProbeTarget:
 
     def job_is_over(self) -> bool:
         """Whether Slurm has ended the job on this node."""
-        if self.anchor >= 0 and _has_ended(self.anchor):
+        if self.anchor >= 0 and has_ended(self.anchor):
             return True
         return not self.goes_on()
 
@@ -87,11 +92,20 @@ class ProbeTarget:
         """Whether Slurm still has the entered extern step, or else any step of the user."""
         return has_extern_step(self.group) if self.step == EXTERN else has_steps(self.group)
 
+    def join(self, kernel: Kernel) -> None:
+        """Join its namespaces, in order, and its root."""
+        for each in self.namespaces:
+            kernel.join_namespace(each)
+        ours, theirs = os.stat("/"), os.fstat(self.root)  # noqa: PTH116
+        if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
+            os.fchdir(self.root)
+            os.chroot(".")
+
     def unchanged(self) -> bool:
         """Whether it still runs as the same process of the same job, and the job continues."""
         return (
             self.process.unchanged()
-            and not _has_ended(self.pidfd)
+            and not has_ended(self.pidfd)
             and text_of(self.proc, _BOOT) == self.boot
             and self.goes_on()
         )
@@ -121,7 +135,9 @@ def find_target(
             target = replace(target, directory=-1, umask=_octal(""), limits=())
             target.environment.update(_names_of_job(job_id))
         else:
-            target.environment.update(environment_of(kernel, process, uid))
+            # Only its owner can read the environment.
+            with as_files_of(kernel, uid):
+                target.environment.update(environment_of(process.folder) or {})
         yield target
 
 
@@ -132,21 +148,21 @@ def _choose(
     own = os.stat(proc / "self/ns/user").st_ino  # noqa: PTH116
     for step in groups.steps():
         for pid in step.pids()[:_MOST_LOOKED_AT]:
-            with ExitStack() as look, suppress(OSError):
-                process = look.enter_context(pinned(proc, pid, job_id))
+            with ExitStack() as pinning, suppress(OSError):
+                process = pinning.enter_context(pinned(proc, pid, job_id))
                 if process is None or not _fits(process, uid):
                     continue
                 # A process in its own user namespace may also have its own view of files.
                 usual = os.stat("ns/user", dir_fd=process.folder).st_ino == own
                 if usual or spare is None:
-                    held.push(look.pop_all())
+                    held.push(pinning.pop_all())
                     spare = process, step.name
                 if usual:
                     return process, step.name
     spare = spare or _slurms_own(held, proc, groups, job_id)
     if spare is None:
-        words = f"Job {job_id} has no process of yours on this node: none yet, or none any more."
-        raise NoTarget(words)
+        reason = f"Job {job_id} has no process of yours on this node: none yet, or none any more."
+        raise NoTarget(reason)
     return spare
 
 
@@ -159,13 +175,13 @@ def _slurms_own(
         return None
     own = os.stat(proc / "self/ns/user").st_ino  # noqa: PTH116
     for pid in groups.anchors()[:_MOST_LOOKED_AT]:
-        with ExitStack() as look, suppress(OSError):
-            process = look.enter_context(pinned(proc, pid, job_id))
+        with ExitStack() as pinning, suppress(OSError):
+            process = pinning.enter_context(pinned(proc, pid, job_id))
             # All four ids must be root's: a setuid program of the user still has one of the user's.
             if process is None or not _is_users(process, 0):
                 continue
             if os.stat("ns/user", dir_fd=process.folder).st_ino == own:
-                held.push(look.pop_all())
+                held.push(pinning.pop_all())
                 return process, EXTERN
     return None
 
@@ -180,9 +196,9 @@ def _fits(process: Pinned, uid: int) -> bool:
 
 
 def _is_users(process: Pinned, uid: int) -> bool:
-    told = status_of(text_of(process.folder, "status"))
-    uids = told.get("Uid", "").split()
-    return bool(uids) and set(uids) == {str(uid)} and told.get("State", "Z")[:1] not in _ENDED
+    status = status_of(text_of(process.folder, "status"))
+    uids = status.get("Uid", "").split()
+    return bool(uids) and set(uids) == {str(uid)} and status.get("State", "Z")[:1] not in _ENDED
 
 
 def _anchor(held: ExitStack, proc: Path, groups: JobGroups) -> int:
@@ -213,10 +229,10 @@ def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) 
             if os.stat(f"ns/{name}", dir_fd=process.folder).st_ino
             != os.stat(f"self/ns/{name}", dir_fd=proc).st_ino
         }
-        root, directory = opened("root", _PLACE), opened("cwd", _PLACE)
+        root, directory = opened("root", _PATH_ONLY), opened("cwd", _PATH_ONLY)
     except (ProcessLookupError, FileNotFoundError):
         raise NoTarget(CHANGED) from None
-    told = status_of(text_of(process.folder, "status"))
+    status = status_of(text_of(process.folder, "status"))
     return ProbeTarget(
         process=process,
         step=step,
@@ -231,43 +247,18 @@ def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) 
         root=root,
         directory=directory,
         environment={},
-        umask=_octal(told.get("Umask", "")),
+        umask=_octal(status.get("Umask", "")),
         limits=read_limits(text_of(process.folder, "limits")),
     )
-
-
-def environment_of(kernel: Kernel, process: Pinned, uid: int) -> dict[bytes, bytes]:
-    """Its environment at its start; only its owner can read it, so it is read as that user."""
-    kernel.set_file_user(uid)
-    try:
-        return read_environment(_bytes_of(process.folder, "environ"))
-    finally:
-        kernel.set_file_user(0)
-
-
-def read_environment(raw: bytes) -> dict[bytes, bytes]:
-    """Its variables; an incomplete last one is left out."""
-    parts = raw.split(b"\0")
-    pairs = (each.partition(b"=") for each in parts[:-1])
-    return {name: value for name, equals, value in pairs if name and equals}
-
-
-def status_of(text: str) -> dict[str, str]:
-    """The fields of `/proc/PID/status`; the first of each name counts."""
-    told: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        told.setdefault(name, value.strip())
-    return told
 
 
 def read_limits(text: str) -> tuple[tuple[int, int, int], ...]:
     """Limit, soft value and hard value from `/proc/PID/limits`."""
     found = []
     for line in text.splitlines():
-        told = _LIMIT.match(line)
-        if told and told[1] in _LIMITS:
-            found.append((_LIMITS[told[1]], _amount(told[2]), _amount(told[3])))
+        limit = _LIMIT.match(line)
+        if limit and limit[1] in _LIMITS:
+            found.append((_LIMITS[limit[1]], _amount(limit[2]), _amount(limit[3])))
     return tuple(found)
 
 
@@ -277,26 +268,3 @@ def _amount(word: str) -> int:
 
 def _octal(text: str) -> int:
     return int(text, 8) & 0o777 if re.fullmatch(r"[0-7]{1,4}", text) else 0o022
-
-
-def _has_ended(pidfd: int) -> bool:
-    look = select.poll()
-    look.register(pidfd, select.POLLIN)
-    return bool(look.poll(0))
-
-
-def _bytes_of(folder: int, name: str) -> bytes:
-    parts, left = [], _LARGEST_ENVIRONMENT
-    try:
-        file = os.open(name, _READ, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        while left > 0 and (part := os.read(file, left)):
-            parts.append(part)
-            left -= len(part)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
-    return b"".join(parts)

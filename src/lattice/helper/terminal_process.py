@@ -9,14 +9,14 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import select
 import signal
 import socket
 import termios
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,28 +25,29 @@ from lattice.domain.privileged import Enter
 from lattice.domain.terminal import EndCause, Started
 from lattice.helper import tools
 from lattice.helper.holder import Holder, HolderTimes
-from lattice.helper.job_entry import EntryMethod, EntryReport, Owner, Wish, enter, read_told
+from lattice.helper.job_entry import EntryMethod, EntryReport, Owner, Wish, enter, read_report
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Capability, Kernel
+from lattice.helper.process import is_readable
 from lattice.helper.shell import LoginShell, Pipes, Streams, Terminal
 
 START_S = 8.0
 """For the program to start; a file share that does not answer may delay it."""
 _UNLOCK, _PEER = 0x40045431, 0x5441
 _IUTF8 = 0x4000
-_MOST_TOLD = 64 * 1024
+_LARGEST_REPORT = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldProgram:
     """What a holder gets: how to enter the job, the request, and its two sockets."""
 
-    way: EntryMethod
+    method: EntryMethod
     question: Enter
     node: str
     warnings: tuple[str, ...]
     connection: socket.socket
-    door: socket.socket
+    listener: socket.socket
     folder: int
     """The folder of the listening socket."""
     belongs_to: Mapping[str, str]
@@ -82,56 +83,57 @@ class TerminalProcess:
             self._journal.note(
                 "session ended",
                 session=held.question.session,
-                user=held.way.owner.account.pw_name,
+                user=held.method.owner.account.pw_name,
                 cause=cause.value if cause is not None else "",
                 reason=reason,
             )
             os._exit(0)
 
     def _hold(self, held: HeldProgram) -> EndCause | None:
-        streams, inner = _streams(self._kernel, held.way.owner, held.question)
-        pid, told = self._start(held, inner)
+        streams, inner = _streams(self._kernel, held.method.owner, held.question)
+        pid, progress = self._start(held, inner)
         for each in set(inner):
             os.close(each)
         try:
-            heard = _hear(told, START_S)
+            entry = _hear(progress, START_S)
         finally:
-            os.close(told)
-        if heard.fault:
+            os.close(progress)
+        if entry.fault:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            os.write(held.report, b"!" + heard.fault.encode(errors="replace"))
+            os.write(held.report, b"!" + entry.fault.encode(errors="replace"))
             return EndCause.FAILED
         os.write(held.report, b"+")
         shell = LoginShell(pid, streams)
         self._give_up_rights()
-        kept = [each.descriptor for each in streams.sources] + [streams.input, shell.pidfd]
-        kept += [held.connection.fileno(), held.door.fileno(), held.folder]
-        _close_others({*kept, held.way.target.group, held.way.target.anchor})
+        needed = [each.descriptor for each in streams.sources] + [streams.input, shell.pidfd]
+        needed += [held.connection.fileno(), held.listener.fileno(), held.folder]
+        _close_others({*needed, held.method.target.group, held.method.target.anchor})
         holder = Holder(
             shell,
             held.connection,
-            held.door,
+            held.listener,
             belongs_to=held.belongs_to,
-            job_is_over=held.way.target.job_is_over,
+            job_is_over=held.method.target.job_is_over,
             clock=self._clock,
             times=self._times,
         )
-        holder.begin(_started(held, pid, heard))
+        holder.begin(_started(held, pid, entry))
         holder.run()
         shell.reap()
         return holder.cause
 
     def _start(self, held: HeldProgram, streams: tuple[int, int, int]) -> tuple[int, int]:
         """The pid of the program, and the descriptor of its progress reports."""
-        question, way = held.question, held.way
-        told, tell = os.pipe()
+        question, method = held.question, held.method
+        progress, report = os.pipe()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if question.tools:
-            way = replace(way, bring_tools=_bringing(self._kernel, way.owner, question, theirs))
-        if way.target.pid_namespace >= 0:
+            bring = partial(tools.bring, self._kernel, method.owner, question.tools, theirs)
+            method = replace(method, bring_tools=bring)
+        if method.target.pid_namespace >= 0:
             # Only children of this process enter the namespace.
-            self._kernel.join_namespace(way.target.pid_namespace)
+            self._kernel.join_namespace(method.target.pid_namespace)
         pid = os.fork()
         if pid == 0:
             wish = Wish(
@@ -140,24 +142,18 @@ class TerminalProcess:
                 terminal=question.terminal,
                 streams=streams,
             )
-            enter(way, wish, tell)
-        os.close(tell)
+            enter(method, wish, report)
+        os.close(report)
         theirs.close()
         if question.tools:
             tools.serve(self._kernel, mine)
         mine.close()
-        return pid, told
+        return pid, progress
 
     def _give_up_rights(self) -> None:
         self._kernel.set_capabilities((Capability.KILL,))
         self._kernel.forbid_new_privileges()
         self._kernel.hide_memory()
-
-
-def _bringing(
-    kernel: Kernel, owner: Owner, question: Enter, holder: socket.socket
-) -> Callable[[], str]:
-    return lambda: tools.bring(kernel, owner, question.tools, holder)
 
 
 def _forget_handlers() -> None:
@@ -189,38 +185,36 @@ def _streams(kernel: Kernel, owner: Owner, question: Enter) -> tuple[Streams, tu
     return terminal, (slave, slave, slave)
 
 
-def _hear(told: int, patience_s: float) -> EntryReport:
+def _hear(progress: int, patience_s: float) -> EntryReport:
     """Read until the other side is closed, which exec does."""
-    look = select.poll()
-    look.register(told, select.POLLIN)
     raw, until = b"", time.monotonic() + patience_s
-    while (left_s := until - time.monotonic()) > 0 and len(raw) < _MOST_TOLD:
-        if look.poll(left_s * 1000):
-            part = os.read(told, _MOST_TOLD)
+    while (left_s := until - time.monotonic()) > 0 and len(raw) < _LARGEST_REPORT:
+        if is_readable(progress, left_s):
+            part = os.read(progress, _LARGEST_REPORT)
             if not part:
-                return read_told(raw)
+                return read_report(raw)
             raw += part
     return EntryReport(f"it did not start within {patience_s:g} s: a file system may hang", "", ())
 
 
-def _started(held: HeldProgram, pid: int, told: EntryReport) -> Started:
+def _started(held: HeldProgram, pid: int, entry: EntryReport) -> Started:
     return Started(
         node=held.node,
-        user=held.way.owner.account.pw_name,
-        step=held.way.target.step,
+        user=held.method.owner.account.pw_name,
+        step=held.method.target.step,
         pid=pid,
-        directory=told.directory,
-        accounted=bool(held.way.guests),
-        warnings=(*held.warnings, *told.warnings),
+        directory=entry.directory,
+        accounted=bool(held.method.guests),
+        warnings=(*held.warnings, *entry.warnings),
     )
 
 
-def _close_others(kept: Collection[int]) -> None:
+def _close_others(needed: Collection[int]) -> None:
     """Standard error stays open for the journal; the other two become /dev/null."""
     nothing = os.open("/dev/null", os.O_RDWR)
     for target in (0, 1):
         os.dup2(nothing, target)
     for each in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
-        if each > 2 and each not in kept:
+        if each > 2 and each not in needed:
             with suppress(OSError):
                 os.close(each)

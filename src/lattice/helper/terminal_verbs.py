@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,12 +18,12 @@ from pathlib import Path
 from lattice.base import packet
 from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin
-from lattice.helper.account import job_owner
-from lattice.helper.cgroup_prefetch import Foresight
+from lattice.helper.account import answers_refusals, granted_owner
 from lattice.helper.holder import ADMITTED
-from lattice.helper.job_entry import EntryMethod, Owner
+from lattice.helper.job_entry import EntryMethod, Foresight, Owner
 from lattice.helper.jobgroups import JobGroups, find_job
 from lattice.helper.privilege import Kernel
+from lattice.helper.process import is_readable
 from lattice.helper.sessions import HelperSessions, NoRoom
 from lattice.helper.target import NoTarget, ProbeTarget, find_target
 from lattice.helper.terminal_process import START_S, HeldProgram, TerminalProcess
@@ -55,10 +53,10 @@ class Attaching:
         control_groups: Path = Path("/sys/fs/cgroup"),
         tools: bool = True,
         foresight: Foresight | None = None,
-        told: Callable[[float], float] = lambda here_s: here_s,
+        to_server_time: Callable[[float], float] = lambda here_s: here_s,
         at: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`told` converts a time of this node's clock to the servers' time.
+        """`to_server_time` converts a time of this node's clock to the servers' time.
 
         `at` is called with the name of each step of the entry, for tests.
         """
@@ -69,9 +67,10 @@ class Attaching:
         self._control_groups = control_groups
         self._tools = tools
         self._foresight = foresight
-        self._told = told
+        self._to_server_time = to_server_time
         self._at = at
 
+    @answers_refusals
     def enter(
         self, grant: Grant, question: Enter, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
@@ -79,8 +78,6 @@ class Attaching:
         if self._foresight is not None:
             self._foresight.begin()
         owner = _owner(grant, descriptors)
-        if isinstance(owner, Answer):
-            return owner, ()
         if question.tools and not self._tools:
             return _failed("This site mounts no images of tools."), ()
         uid = owner.account.pw_uid
@@ -100,7 +97,7 @@ class Attaching:
         born = groups.born if groups is not None else None
         if groups is None or born is None:
             raise NoTarget(f"Job {grant.job_id} has nothing of yours running on {self._node}.")
-        if grant.started and self._told(born) < grant.started - _CLOCKS_DIFFER_S:
+        if grant.started and self._to_server_time(born) < grant.started - _CLOCKS_DIFFER_S:
             raise NoTarget(f"Job {grant.job_id} was started again meanwhile: ask anew.")
         return groups
 
@@ -112,19 +109,19 @@ class Attaching:
         target: ProbeTarget,
         guests: Sequence[str],
     ) -> tuple[Answer, Sequence[int]]:
-        door, folder = self._sessions.claim(owner.account.pw_uid, question.session)
+        listener, folder = self._sessions.claim(owner.account.pw_uid, question.session)
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        heard, report = os.pipe()
-        way = EntryMethod(
+        result, report = os.pipe()
+        method = EntryMethod(
             kernel=self._kernel, target=target, owner=owner, guests=guests, at=self._at
         )
         held = HeldProgram(
-            way=way,
+            method=method,
             question=question,
             node=self._node,
             warnings=() if guests else (f"{UNCONTAINED.partition('. ')[2]}.",),
             connection=ours,
-            door=door,
+            listener=listener,
             folder=folder,
             belongs_to=_belonging(grant),
             report=report,
@@ -134,23 +131,22 @@ class Attaching:
         os.close(report)
         os.close(folder)
         ours.close()
-        door.close()
-        word = _word(heard)
-        os.close(heard)
+        listener.close()
+        word = _word(result)
+        os.close(result)
         if word[:1] == b"+":
             return Answer(outcome=Outcome.DONE), (theirs.detach(),)
         theirs.close()
-        told = word[1:].decode(errors="replace") or "it could not be started"
-        return _failed(told), ()
+        reason = word[1:].decode(errors="replace") or "it could not be started"
+        return _failed(reason), ()
 
+    @answers_refusals
     def rejoin(
         self, grant: Grant, question: Rejoin, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
         """A new connection to the same terminal; the older one is closed."""
         self._kernel.set_capabilities(())  # root's uid is enough to connect
         owner = _owner(grant, descriptors)
-        if isinstance(owner, Answer):
-            return owner, ()
         try:
             connection = self._sessions.connect(owner.account.pw_uid, question.session)
         except OSError:
@@ -173,15 +169,8 @@ def _guests(groups: JobGroups, question: Enter) -> tuple[str, ...]:
     return guests
 
 
-def _owner(grant: Grant, descriptors: Sequence[int]) -> Owner | Answer:
-    if descriptors or grant.job_id <= 0:
-        return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
-    account = job_owner(grant.user)
-    if account is None:
-        return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(_LONGEST_S + _SLACK_S))
-    return Owner.of(account)
+def _owner(grant: Grant, descriptors: Sequence[int]) -> Owner:
+    return Owner.of(granted_owner(grant, descriptors, int(_LONGEST_S + _SLACK_S)))
 
 
 def _belonging(grant: Grant) -> dict[str, str]:
@@ -189,11 +178,10 @@ def _belonging(grant: Grant) -> dict[str, str]:
     return {"user": grant.user, "subject": grant.subject, "job": str(grant.job_id)}
 
 
-def _word(heard: int) -> bytes:
-    look = select.poll()
-    look.register(heard, select.POLLIN)
-    return os.read(heard, packet.LARGEST_BYTES) if look.poll(_LONGEST_S * 1000) else b""
+def _word(descriptor: int) -> bytes:
+    ready = is_readable(descriptor, _LONGEST_S)
+    return os.read(descriptor, packet.LARGEST_BYTES) if ready else b""
 
 
-def _failed(words: str) -> Answer:
-    return Answer(outcome=Outcome.FAILED, message=words)
+def _failed(message: str) -> Answer:
+    return Answer(outcome=Outcome.FAILED, message=message)

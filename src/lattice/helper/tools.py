@@ -25,7 +25,7 @@ PLACES = ("/user-tools", "/mnt", "/media", "/srv")
 """The first one if it exists; of the others, the first that is empty."""
 PATIENCE_S = 5.0
 _OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_MOUNTS = 0x00020000
 _SLAVE = 1 << 19 | 1 << 14
 """MS_SLAVE | MS_REC: later mounts of the job appear here, mounts made here don't appear there."""
@@ -50,20 +50,20 @@ def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str
     try:
         holder.settimeout(PATIENCE_S)
         packet.send(holder, b"image", [image])
-        words, passed = packet.receive(holder)
+        reply, passed = packet.receive(holder)
     except OSError:
         raise CanNotEnter(f"{path} could not be mounted in time") from None
     finally:
         os.close(image)
     if len(passed) != 1:
-        raise CanNotEnter(f"{path} can't be mounted: {words.decode(errors='replace')}")
+        raise CanNotEnter(f"{path} can't be mounted: {reply.decode(errors='replace')}")
     try:
         kernel.unshare(_NEW_MOUNTS)
         kernel.mount("none", "/", "", _SLAVE)
         return _attach(kernel, passed[0])
     except OSError as error:
-        words = os.strerror(error.errno or 0).encode()
-        raise CanNotEnter(f"{path} can't be attached: {words.decode()}") from None
+        reply = os.strerror(error.errno or 0).encode()
+        raise CanNotEnter(f"{path} can't be attached: {reply.decode()}") from None
     finally:
         packet.close_all(passed)
 
@@ -88,15 +88,15 @@ def _open(kernel: Kernel, owner: Owner, path: str) -> int:
 
 
 def _attach(kernel: Kernel, mount: int) -> str:
-    for place in PLACES:
+    for path in PLACES:
         try:
-            folder = os.open(place, _PLACE)
+            folder = os.open(path, _FOLDER)
         except OSError:
             continue
         try:
-            if place == PLACES[0] or not any(Path(place).iterdir()):
+            if path == PLACES[0] or not any(Path(path).iterdir()):
                 kernel.call(_MOVE_MOUNT, mount, b"", folder, b"", _BY_DESCRIPTORS)
-                return place
+                return path
         finally:
             os.close(folder)
     raise CanNotEnter(f"the node has no folder {PLACES[0]} to mount tools at")
@@ -112,8 +112,8 @@ def serve(kernel: Kernel, inside: socket.socket) -> None:
     if not descriptors:
         return
     try:
-        words, mounts = _mounted(kernel, descriptors)
-        packet.send(inside, words.encode(), mounts)
+        reply, mounts = _mounted(kernel, descriptors)
+        packet.send(inside, reply.encode(), mounts)
         packet.close_all(mounts)
     except OSError:
         return

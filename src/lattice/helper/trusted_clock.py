@@ -60,7 +60,7 @@ class ProvenClock:
         self._begun = uptime()
         self._begun_by_own_s = own.now().timestamp()
         self._asked: tuple[str, float] | None = None
-        self._booted_s = self._kept()
+        self._booted_s = self._stored()
         """When this kernel started, in the servers' time; None while no server has proven a
         time.
         """
@@ -84,7 +84,7 @@ class ProvenClock:
     def monotonic(self) -> float:
         return self._own.monotonic()
 
-    def told(self, here_s: float) -> float:
+    def to_server_time(self, here_s: float) -> float:
         """Convert a time of the node's clock, such as a file's, to this clock."""
         if self._booted_s is None:
             return here_s
@@ -109,12 +109,12 @@ class ProvenClock:
         self._keep()
         return (self.now() - before).total_seconds()
 
-    def _kept(self) -> float | None:
+    def _stored(self) -> float | None:
         if self._file is None or not self._boot_id:
             return None
         try:
-            told = json.loads(self._file.read_bytes()[:_LARGEST_FILE])
-            booted_s = told["booted_s"] if told["boot_id"] == self._boot_id else None
+            document = json.loads(self._file.read_bytes()[:_LARGEST_FILE])
+            booted_s = document["booted_s"] if document["boot_id"] == self._boot_id else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return booted_s if type(booted_s) is float and math.isfinite(booted_s) else None

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import LatticeError, NotFound, Unavailable
-from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.attempts import AttemptLookup, JobAttempt
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.nodejobs import match_attempt
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.stream import CarrierLost, Lane, StreamKind, StreamQuestion, digest_of
+from lattice.domain.pipe import BadFrame, Pipe
+from lattice.domain.stream import (
+    Carrier,
+    CarrierLost,
+    Lane,
+    NodeStreams,
+    StreamKind,
+    StreamQuestion,
+    digest_of,
+)
 
 OTHER_RUN = "it tells of another run of this number"
 UNREADABLE = "what it said can't be read"
@@ -90,13 +99,15 @@ async def ask_all(
     return answers, tuple(silences)
 
 
-async def is_own_run(whose: Whose, attempt: JobAttempt, node: str, began: float) -> bool:
+async def is_own_run(
+    find_attempt: AttemptLookup, attempt: JobAttempt, node: str, began: float
+) -> bool:
     """True if the run that began there is the given attempt.
 
     The job id alone is not enough, because Slurm reuses it.
     """
     try:
-        found = await whose(node, attempt.allocation.job_id, began)
+        found = await find_attempt(node, attempt.allocation.job_id, began)
     except NotFound:
         return False
     except Unavailable:
@@ -117,6 +128,38 @@ def started_s(attempt: JobAttempt) -> float:
     """When the attempt started, as a timestamp; 0 if it has not."""
     started = attempt.attempt.started
     return started.timestamp() if started is not None else 0.0
+
+
+async def node_answers(nodes: NodeStreams, asked: StreamQuestion) -> AsyncGenerator[bytes, None]:
+    """The answer, message by message. The reader closes the generator.
+
+    The caller has a deadline, so there is neither a second connection nor a ping. One task does it
+    all, because a page about a large job asks hundreds of nodes. Raises `CarrierLost`, and what
+    `NodeStreams.open` raises.
+    """
+    pipe = Pipe()
+    async with nodes.open(asked) as carrier:
+        pipe.connected()
+        while True:
+            while (message := pipe.take()) is not None:
+                if message.last:
+                    # First of all, so that the node does not wait for a reader that has everything.
+                    pipe.write(b"", last=True)
+                    await _send_frames(pipe, carrier)
+                if message.payload or not message.last:
+                    yield message.payload
+                if message.last:
+                    return
+            await _send_frames(pipe, carrier)
+            try:
+                pipe.receive(await carrier.receive())
+            except BadFrame as fault:
+                raise CarrierLost(f"what it said can't be read: {fault}") from None
+
+
+async def _send_frames(pipe: Pipe, carrier: Carrier) -> None:
+    for frame in pipe.frames():
+        await carrier.send(frame)
 
 
 def _reason(error: BaseException, within_s: float) -> str:

@@ -45,7 +45,7 @@ class NodeStream(ABC):
         """The node can't be reached or understood."""
 
     @abstractmethod
-    def heard(self) -> None:
+    def answered(self) -> None:
         """The node has answered on a new connection."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class NodeStream(ABC):
                 while not conduit.over and not reading.done():
                     try:
                         async with self._opened(session, resume=conduit.begun) as carrier:
-                            await conduit.carry(_HeardCarrier(carrier, self.heard))
+                            await conduit.carry(_NotifyingCarrier(carrier, self.answered))
                     except CarrierLost:
                         self.lost("the connection was lost")
                     failures = 0 if conduit.met else failures
@@ -114,19 +114,19 @@ class NodeStream(ABC):
             raise
 
 
-class _HeardCarrier:
+class _NotifyingCarrier:
     """A carrier that reports the first frame from the other side."""
 
-    def __init__(self, carrier: Carrier, heard: Callable[[], None]) -> None:
+    def __init__(self, carrier: Carrier, answered: Callable[[], None]) -> None:
         self._carrier = carrier
-        self._heard: Callable[[], None] | None = heard
+        self._answered: Callable[[], None] | None = answered
         self.send = carrier.send
 
     async def receive(self) -> bytes | memoryview:
         frame = await self._carrier.receive()
-        if self._heard is not None:
-            self._heard()
-            self._heard = None
+        if self._answered is not None:
+            self._answered()
+            self._answered = None
         return frame
 
 
@@ -182,7 +182,6 @@ class SharedStreams(Generic[K, S]):
         shared.task.cancel()
 
     async def aclose(self) -> None:
-        """End every stream."""
         there = list(self._shared.values())
         self._shared.clear()
         for each in there:

@@ -155,5 +155,4 @@ class RunSteps:
 
     @property
     def last(self) -> float:
-        """The time of the last value."""
         return self.run.begin + self.count * self.step_s

@@ -22,8 +22,8 @@ from lattice.base.clock import Clock
 from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.kernel_files import Carried, OfJobs, figures, read_text, reading
-from lattice.probes.probe import ProbeRoots
+from lattice.probes.kernel_files import Carried, OfJobs, figures, folders_in, read_text, reading
+from lattice.probes.probe import ProbeRoots, ProbeSite
 
 _V2 = ""
 _NO_LIMIT = 1 << 62
@@ -37,7 +37,7 @@ _USEC = 1e6
 _NSEC = 1e9
 NO_GROUP = "the job has no control group of `{}`"
 NO_LIMIT = "no limit is set"
-NOT_TOLD = "the kernel does not tell it"
+NOT_REPORTED = "the kernel does not tell it"
 NO_PRESSURE = "cgroup v1 tells no pressure per job"
 _RESOURCES = ("cpu", "io", "memory")
 _SHARES = ("some", "full")
@@ -45,7 +45,7 @@ _V1_CPUS = ("cpuset.effective_cpus", "cpuset.cpus")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _JobState:
     """State of one job between readings."""
 
     whole: bool = False
@@ -71,43 +71,48 @@ class CgroupProbe:
             "pressure_seconds_total",
         }
     )
+    own_thread = False
 
     def __init__(self, roots: ProbeRoots, clock: Clock) -> None:
         self._root = str(roots.cgroup)
         self._clock = clock
-        self._kept: OfJobs[_Kept] = OfJobs(_Kept)
+        self._states: OfJobs[_JobState] = OfJobs(_JobState)
+
+    @classmethod
+    def on(cls, site: ProbeSite) -> CgroupProbe:
+        return cls(site.roots, site.clock)
 
     def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
         return {job.identity: self._job(job) for job in jobs}
 
     def _job(self, job: NodeJob) -> list[MetricReading]:
-        places = _Places(job)
+        folders = _JobFolders(job)
         now = self._clock.now().timestamp()
-        kept = self._kept[job.identity]
+        state = self._states[job.identity]
         return [
-            _cpu_seconds(places, kept, now),
-            _cpu_cores(places, now),
-            *self._memory(places, now),
-            _kills(places, kept, now),
-            *_pressure(places, now),
+            _cpu_seconds(folders, state, now),
+            _cpu_cores(folders, now),
+            *self._memory(folders, now),
+            _kills(folders, state, now),
+            *_pressure(folders, now),
         ]
 
-    def _memory(self, places: _Places, now: float) -> list[MetricReading]:
+    def _memory(self, folders: _JobFolders, now: float) -> list[MetricReading]:
         """`memory.stat` has used memory and cache, and on v1 the limit too."""
-        folder = places.of("memory")
+        folder = folders.of("memory")
         if folder is None:
             reason = NO_GROUP.format("memory")
             names = ("memory_used_bytes", "memory_cache_bytes", "memory_limit_bytes")
             return [Absence(name, reason) for name in names]
         stat = figures(read_text(f"{folder}/memory.stat"))
-        if places.is_v2:
+        if folders.is_v2:
             limit = _tightest(folder, self._root)
         else:
-            limit = stat.get("hierarchical_memory_limit", NOT_TOLD)
-        return [*_used(stat, v2=places.is_v2, now=now), _limit(limit, now)]
+            limit = stat.get("hierarchical_memory_limit", NOT_REPORTED)
+        return [*_used(stat, v2=folders.is_v2, now=now), _limit(limit, now)]
 
 
-class _Places:
+class _JobFolders:
     """The job's folder for each controller; on v2 there is one for all."""
 
     __slots__ = ("_folders", "is_v2")
@@ -122,23 +127,23 @@ class _Places:
         return self._folders.get(_V2 if self.is_v2 else controller)
 
 
-def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> MetricReading:
+def _cpu_seconds(folders: _JobFolders, state: _JobState, now: float) -> MetricReading:
     metric = "cpu_seconds_total"
-    folder = places.of("cpuacct")
+    folder = folders.of("cpuacct")
     if folder is None:
         return Absence(metric, NO_GROUP.format("cpuacct"))
-    unit = _USEC if places.is_v2 else _NSEC
-    whole = _cpu_of(folder, v2=places.is_v2)
+    unit = _USEC if folders.is_v2 else _NSEC
+    whole = _cpu_of(folder, v2=folders.is_v2)
     if whole is not None:
-        kept.whole = True
+        state.whole = True
         # The two are read one after the other; that must not make the difference fall.
-        kept.own = max(kept.own, whole - (_daemons(folder) if places.is_v2 else 0))
-        return reading(metric, kept.own / unit, now)
+        state.own = max(state.own, whole - (_daemons(folder) if folders.is_v2 else 0))
+        return reading(metric, state.own / unit, now)
     # After the job's own value, the sum of steps would count their time again.
-    steps = {} if kept.whole else _of_each(_inside(folder), lambda at: _cpu_of(at, places.is_v2))
-    if kept.whole or not (steps or (kept.cpu.known and _exists(folder))):
-        return Absence(metric, NOT_TOLD)
-    return reading(metric, kept.cpu.total(steps) / unit, now)
+    steps = {} if state.whole else _of_each(_inside(folder), lambda at: _cpu_of(at, folders.is_v2))
+    if state.whole or not (steps or (state.cpu.known and _exists(folder))):
+        return Absence(metric, NOT_REPORTED)
+    return reading(metric, state.cpu.total(steps) / unit, now)
 
 
 def _cpu_of(folder: str, v2: bool) -> int | None:
@@ -153,16 +158,16 @@ def _daemons(job: str) -> int:
     return sum(_cpu_of(f"{each}/{_DAEMONS}", v2=True) or 0 for each in steps)
 
 
-def _cpu_cores(places: _Places, now: float) -> MetricReading:
+def _cpu_cores(folders: _JobFolders, now: float) -> MetricReading:
     """How many cores limit the job: by a CPU set, by a quota, or by both."""
-    sets, quotas = places.of("cpuset"), places.of("cpu")
+    sets, quotas = folders.of("cpuset"), folders.of("cpu")
     held: list[float] = []
     if sets is not None:
-        names = ("cpuset.cpus.effective",) if places.is_v2 else _V1_CPUS
+        names = ("cpuset.cpus.effective",) if folders.is_v2 else _V1_CPUS
         counts = (count_cpus(read_text(f"{sets}/{name}")) for name in names)
         held += islice((each for each in counts if each is not None), 1)
     if quotas is not None:
-        held += [each for each in (_quota(quotas, v2=places.is_v2),) if each is not None]
+        held += [each for each in (_quota(quotas, v2=folders.is_v2),) if each is not None]
     if not held:
         return Absence("cpu_cores", "the job is not held to cores")
     return reading("cpu_cores", min(held), now)
@@ -170,8 +175,8 @@ def _cpu_cores(places: _Places, now: float) -> MetricReading:
 
 def _quota(folder: str, *, v2: bool) -> float | None:
     if v2:
-        words = (read_text(f"{folder}/cpu.max") or "").split()
-        quota, period = (figure(each) for each in words) if len(words) == 2 else (None, None)
+        fields = (read_text(f"{folder}/cpu.max") or "").split()
+        quota, period = (figure(each) for each in fields) if len(fields) == 2 else (None, None)
     else:
         quota = figure(read_text(f"{folder}/cpu.cfs_quota_us"))
         period = figure(read_text(f"{folder}/cpu.cfs_period_us"))
@@ -195,11 +200,11 @@ def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[MetricReadin
     names = ("anon", "shmem", "file") if v2 else ("total_rss", "total_shmem", "total_cache")
     resident, shared, files = (stat.get(name) for name in names)
     if resident is None or shared is None:
-        used: MetricReading = Absence("memory_used_bytes", NOT_TOLD)
+        used: MetricReading = Absence("memory_used_bytes", NOT_REPORTED)
     else:
         used = reading("memory_used_bytes", resident + shared, now)
     if files is None or shared is None:
-        return [used, Absence("memory_cache_bytes", NOT_TOLD)]
+        return [used, Absence("memory_cache_bytes", NOT_REPORTED)]
     return [used, reading("memory_cache_bytes", files - shared, now)]
 
 
@@ -222,35 +227,35 @@ def _tightest(folder: str, root: str) -> int | str:
             if limit is not None:
                 found.append(limit)
             elif text.strip() != "max":
-                return NOT_TOLD
+                return NOT_REPORTED
         folder = os.path.dirname(folder)  # noqa: PTH120  paths are text here, for speed
     if not read:
         return "control groups do not limit memory here"
     return min(found, default=_NO_LIMIT)
 
 
-def _kills(places: _Places, kept: _Kept, now: float) -> MetricReading:
+def _kills(folders: _JobFolders, state: _JobState, now: float) -> MetricReading:
     metric = "memory_oom_kills_total"
-    folder = places.of("memory")
+    folder = folders.of("memory")
     if folder is None:
         return Absence(metric, NO_GROUP.format("memory"))
-    if places.is_v2:
+    if folders.is_v2:
         count = figures(read_text(f"{folder}/memory.events")).get("oom_kill")
-        return Absence(metric, NOT_TOLD) if count is None else reading(metric, count, now)
+        return Absence(metric, NOT_REPORTED) if count is None else reading(metric, count, now)
     counts = _of_each([folder, *_below(folder, 0)], _kills_of)
     if folder not in counts:
-        return Absence(metric, NOT_TOLD)
-    return reading(metric, kept.kills.total(counts), now)
+        return Absence(metric, NOT_REPORTED)
+    return reading(metric, state.kills.total(counts), now)
 
 
 def _kills_of(folder: str) -> int | None:
     return figures(read_text(f"{folder}/memory.oom_control")).get("oom_kill")
 
 
-def _pressure(places: _Places, now: float) -> list[MetricReading]:
+def _pressure(folders: _JobFolders, now: float) -> list[MetricReading]:
     metric = "pressure_seconds_total"
-    folder = places.of(_V2)
-    if not places.is_v2 or folder is None:
+    folder = folders.of(_V2)
+    if not folders.is_v2 or folder is None:
         return [Absence(metric, NO_PRESSURE)]
     found: list[MetricReading] = []
     for resource in _RESOURCES:
@@ -263,15 +268,15 @@ def _pressure(places: _Places, now: float) -> list[MetricReading]:
 def _stalls(text: str | None) -> Iterator[tuple[str, int]]:
     """Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
     for line in (text or "").split("\n"):
-        words = line.split()
-        total = figure(words[-1].removeprefix("total=")) if len(words) == 5 else None
-        if total is not None and words[0] in _SHARES and words[-1].startswith("total="):
-            yield words[0], total
+        fields = line.split()
+        total = figure(fields[-1].removeprefix("total=")) if len(fields) == 5 else None
+        if total is not None and fields[0] in _SHARES and fields[-1].startswith("total="):
+            yield fields[0], total
 
 
 def _of_each(folders: Iterable[str], of: Callable[[str], int | None]) -> dict[Hashable, int]:
     found = ((folder, of(folder)) for folder in folders)
-    return {folder: told for folder, told in found if told is not None}
+    return {folder: value for folder, value in found if value is not None}
 
 
 def _below(folder: str, depth: int) -> Iterator[str]:
@@ -282,15 +287,7 @@ def _below(folder: str, depth: int) -> Iterator[str]:
 
 
 def _inside(folder: str) -> list[str]:
-    # A control group counts its folders as links; listing one takes ten times as long.
-    try:
-        if os.stat(folder).st_nlink == 2:  # noqa: PTH116
-            return []
-        with os.scandir(folder) as entries:
-            names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return [f"{folder}/{name}" for name in names[:_MOST_FOLDERS]]
+    return [f"{folder}/{name}" for name in folders_in(folder)[:_MOST_FOLDERS]]
 
 
 def _exists(folder: str) -> bool:

@@ -2,12 +2,16 @@
 
 SM occupancy comes from DCGM's profiling, which blocks other profilers on the card. So Lattice never
 starts it, and only reads an existing exporter. The source of its values is `site_exporter`.
+
+The format is Prometheus text. Incomplete lines, blanks and malformed numbers are skipped.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -16,13 +20,13 @@ from lattice.base.fast_start.connector import BadReply
 from lattice.base.fast_start.http1 import HttpTarget
 from lattice.domain.metric import Absence, MetricReading, NotMeasured, Provenance, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.dcgm_text import DcgmText, told_in
-from lattice.probes.probe import Found, ProbeFailed
+from lattice.probes.dcgm_blanks import is_blank
+from lattice.probes.probe import Found, ProbeFailed, ProbeSite
 
 NOT_SET = "no DCGM exporter is set up for this node"
 NO_GPUS = "the job has no GPUs"
 NOT_KNOWN_YET = "which GPUs the job has is not known yet"
-NOT_TOLD = "the DCGM exporter does not tell it of this card"
+NOT_REPORTED = "the DCGM exporter does not tell it of this card"
 OF_INSTANCES = "MIG is on: the DCGM exporter tells it of instances that it does not name"
 TOO_OLD = "what the DCGM exporter tells is old"
 
@@ -31,6 +35,28 @@ FIELDS = {"DCGM_FI_PROF_SM_OCCUPANCY": ("gpu_sm_occupancy_percent", 100.0)}
 MOST_BYTES = 4 * 1024 * 1024
 TIMEOUT_S = 2.0
 OLDEST_S = 60.0
+
+_LINE = re.compile(
+    r'(?P<name>[A-Z][A-Z0-9_]{0,99})\{(?P<labels>(?:[^"{}\n]|"(?:[^"\\\n]|\\.)*")*)\}[ \t]+'
+    r"(?P<value>[0-9.eE+-]{1,40})(?:[ \t]+(?P<time_ms>[0-9]{1,15}))?[ \t]*",
+    re.ASCII,
+)
+_LABEL = re.compile(
+    r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*(?:,|\Z)', re.ASCII
+)
+_LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmText:
+    """One value of one card. `time` is None if the exporter gives none."""
+
+    field: str
+    uuid: str
+    value: float
+    time: float | None
+    instance: bool
+    """Whether it is of a MIG instance; the UUID is then its card's."""
 
 
 class BadExporter(ValueError):
@@ -56,9 +82,15 @@ class DcgmProbe:
         Raises `BadExporter`.
         """
         self._address = address_of(url) if url else None
+        # Without an exporter it only reports that, which needs no thread.
+        self.own_thread = self._address is not None
         self._uuids_of = uuids_of
         self._clock = clock
         self._timeout_s = timeout_s
+
+    @classmethod
+    def on(cls, site: ProbeSite) -> DcgmProbe:
+        return cls(site.dcgm_url, site.uuids_of, site.clock)
 
     def read(self, jobs: Sequence[NodeJob]) -> Found:
         """The exporter's values for each job's cards. Raises `ProbeFailed`."""
@@ -77,22 +109,24 @@ class DcgmProbe:
             # A value without a timestamp gets the time of the request, not of the response.
             now = self._clock.now().timestamp()
             text = scraped(*self._address, timeout_s=self._timeout_s)
-            told = told_in(text, FIELDS)
+            values = parse_values(text, FIELDS)
             for identity, uuids in asked.items():
                 found[identity] = [
-                    self._reading(field, uuid, told, now) for uuid in uuids for field in FIELDS
+                    self._reading(field, uuid, values, now) for uuid in uuids for field in FIELDS
                 ]
         return found
 
     def _reading(
-        self, field: str, uuid: str, told: Sequence[DcgmText], now: float
+        self, field: str, uuid: str, values: Sequence[DcgmText], now: float
     ) -> MetricReading:
         metric, factor = FIELDS[field]
         labels = labelled(gpu_uuid=uuid)
-        of_card = [each for each in told if each.field == field and each.uuid == uuid]
+        of_card = [each for each in values if each.field == field and each.uuid == uuid]
         whole = [each for each in of_card if not each.instance]
         if len(whole) != 1:
-            return Absence(metric, OF_INSTANCES if of_card and not whole else NOT_TOLD, "", labels)
+            return Absence(
+                metric, OF_INSTANCES if of_card and not whole else NOT_REPORTED, "", labels
+            )
         time = now if whole[0].time is None else whole[0].time
         if not -OLDEST_S < now - time < OLDEST_S:
             return Absence(metric, TOO_OLD, "", labels)
@@ -136,8 +170,55 @@ def scraped(host: str, port: int, path: str, *, timeout_s: float) -> str:
     except BadReply as error:
         raise ProbeFailed("the DCGM exporter's answer can't be read", str(error)) from None
     except (OSError, ValueError) as error:
-        words = f"{type(error).__name__}: {error}"
-        raise ProbeFailed("the DCGM exporter does not answer", words) from None
+        detail = f"{type(error).__name__}: {error}"
+        raise ProbeFailed("the DCGM exporter does not answer", detail) from None
     if answer.status != HTTPStatus.OK:
         raise ProbeFailed("the DCGM exporter does not answer", f"HTTP {answer.status}")
     return answer.body.decode("utf-8", "replace")
+
+
+def parse_values(text: str, fields: Mapping[str, object]) -> list[DcgmText]:
+    """Every line of these fields that has a number of a card."""
+    found = []
+    for line in text.split("\n"):
+        if line.partition("{")[0] not in fields or len(line) > _LONGEST_LINE:
+            continue
+        value = _value(line)
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def _value(line: str) -> DcgmText | None:
+    match = _LINE.fullmatch(line.rstrip("\r"))
+    if match is None:
+        return None
+    labels = _labels(match["labels"])
+    try:
+        value = float(match["value"])
+    except ValueError:
+        return None
+    if labels is None:
+        return None
+    uuid = labels.get("UUID") or labels.get("uuid", "")
+    if not uuid or is_blank(value):
+        return None
+    time = int(match["time_ms"]) / 1000 if match["time_ms"] else None
+    return DcgmText(match["name"], uuid, value, time, bool(labels.get("GPU_I_ID")))
+
+
+def _labels(text: str) -> dict[str, str] | None:
+    """By name; None if any part of the text is no label, or a name occurs twice.
+
+    Nothing is skipped: text inside the quotes of one label could look like another label.
+    """
+    text = text.rstrip(" \t")
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        label = _LABEL.match(text, at)
+        if label is None or label[1] in found:
+            return None
+        found[label[1]] = label[2]
+        at = label.end()
+    return found

@@ -21,14 +21,14 @@ def is_blank(value: float) -> bool:
     """True if it is not finite, or is one of the blanks, scaled or not."""
     if not math.isfinite(value):
         return True
-    told = float(value)
-    if told < _FIRST[0]:
+    number = float(value)
+    if number < _FIRST[0]:
         return False
-    if any(told == float(each) for each in _ALL_BITS):
+    if any(number == float(each) for each in _ALL_BITS):
         return True
     # As floats on both sides: a float of that size does not have exact last digits.
     return any(
-        float(first * scale) <= told <= float((first + _REASONS) * scale)
+        float(first * scale) <= number <= float((first + _REASONS) * scale)
         for first in _FIRST
         for scale in _SCALES
     )

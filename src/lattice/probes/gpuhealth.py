@@ -33,11 +33,11 @@ GRAVE_XIDS: Mapping[int, str] = {
 }
 SLOWING = frozenset({"hw_slowdown", "hw_thermal", "sw_thermal", "power_brake"})
 """Without `sw_power_cap`: a busy card is at its power limit."""
-LASTING_LOOKS = 3
+LASTING_READINGS = 3
 HELD_S = 300.0
 STORM_PER_HOUR = 1000.0
-_MOST_WORDS = 8
-_LONGEST_WORDS = 160
+_MOST_REASONS = 8
+_LONGEST_REASON = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class CardCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuLook:
+class GpuReading:
     """One reading of all cards; or why there are none (`nothing`), or what failed."""
 
     time: float
@@ -83,69 +83,71 @@ class GpuHealthJudge:
         """`beside`: other, permanent warnings of this node."""
         self._expected = expected
         self._beside = tuple(beside)
-        self._before: GpuLook | None = None
-        self._slow_looks: dict[str, int] = {}
+        self._before: GpuReading | None = None
+        self._slow_readings: dict[str, int] = {}
         self._held: dict[str, float] = {}
         """Temporary warnings, and when each was last seen."""
 
-    def see(self, look: GpuLook) -> NodeHealth:
+    def see(self, reading: GpuReading) -> NodeHealth:
         """The verdict about the node after this reading."""
-        failures = list(_failures(look))
-        for words in (*self._slowed(look), *self._storms(look)):
-            self._held[words] = look.time
+        failures = list(_failures(reading))
+        for warning in (*self._slowed(reading), *self._storms(reading)):
+            self._held[warning] = reading.time
         self._held = {
-            words: seen for words, seen in self._held.items() if 0 <= look.time - seen < HELD_S
+            warning: seen
+            for warning, seen in self._held.items()
+            if 0 <= reading.time - seen < HELD_S
         }
-        mismatches = (*self._mismatches(look), *self._beside)
-        warnings = [*_warnings(look), *mismatches, *sorted(self._held)]
-        if look.cards:
-            self._before = look
+        mismatches = (*self._mismatches(reading), *self._beside)
+        warnings = [*_warnings(reading), *mismatches, *sorted(self._held)]
+        if reading.cards:
+            self._before = reading
         if failures:
             return _health(HealthState.FAILURE, failures + warnings)
         if warnings:
             return _health(HealthState.WARNING, warnings)
         # Without a card nothing is known, which is not the same as healthy.
-        return _health(HealthState.HEALTHY if look.cards else HealthState.UNKNOWN, [])
+        return _health(HealthState.HEALTHY if reading.cards else HealthState.UNKNOWN, [])
 
-    def _slowed(self, look: GpuLook) -> Iterator[str]:
+    def _slowed(self, reading: GpuReading) -> Iterator[str]:
         now: dict[str, int] = {}
-        for card in look.cards:
+        for card in reading.cards:
             reasons = sorted(SLOWING.intersection(card.throttled))
             if reasons:
-                now[card.uuid] = self._slow_looks.get(card.uuid, 0) + 1
-                if now[card.uuid] >= LASTING_LOOKS:
+                now[card.uuid] = self._slow_readings.get(card.uuid, 0) + 1
+                if now[card.uuid] >= LASTING_READINGS:
                     yield f"{card.uuid} is slowed down ({', '.join(reasons)})"
-        self._slow_looks = now
+        self._slow_readings = now
 
-    def _storms(self, look: GpuLook) -> Iterator[str]:
+    def _storms(self, reading: GpuReading) -> Iterator[str]:
         before = self._before
-        if before is None or look.time <= before.time:
+        if before is None or reading.time <= before.time:
             return
         earlier = {card.uuid: card.ecc_corrected for card in before.cards}
-        for card in look.cards:
+        for card in reading.cards:
             was = earlier.get(card.uuid)
             if was is None or card.ecc_corrected is None:
                 continue
-            an_hour = (card.ecc_corrected - was) / (look.time - before.time) * 3600
+            an_hour = (card.ecc_corrected - was) / (reading.time - before.time) * 3600
             if an_hour > STORM_PER_HOUR:
                 yield f"{card.uuid} has a storm of corrected memory errors"
 
-    def _mismatches(self, look: GpuLook) -> Iterator[str]:
-        expected, there = self._expected, [card for card in look.cards if not card.lost]
-        if look.failure:
+    def _mismatches(self, reading: GpuReading) -> Iterator[str]:
+        expected, there = self._expected, [card for card in reading.cards if not card.lost]
+        if reading.failure:
             return
         if expected.count is not None and len(there) != expected.count:
-            why = f": {look.nothing}" if look.nothing else ""
+            why = f": {reading.nothing}" if reading.nothing else ""
             yield f"{len(there)} GPUs instead of {expected.count}{why}"
         for card in there:
             if expected.kind and expected.kind.lower() not in card.name.lower():
                 yield f"{card.uuid} is of the kind {card.name!r} instead of {expected.kind!r}"
 
 
-def _failures(look: GpuLook) -> Iterator[str]:
-    if look.failure:
-        yield look.failure
-    for card in look.cards:
+def _failures(reading: GpuReading) -> Iterator[str]:
+    if reading.failure:
+        yield reading.failure
+    for card in reading.cards:
         who = card.uuid or "a GPU"
         if card.lost:
             yield f"{who} is lost ({card.lost})"
@@ -155,12 +157,12 @@ def _failures(look: GpuLook) -> Iterator[str]:
             yield f"{who} reported XID {xid}: {FATAL_XIDS[xid]}"
 
 
-def _warnings(look: GpuLook) -> Iterator[str]:
-    for card in look.cards:
+def _warnings(reading: GpuReading) -> Iterator[str]:
+    for card in reading.cards:
         for xid in sorted(GRAVE_XIDS.keys() & card.xids.keys()):
             yield f"{card.uuid} reported XID {xid}: {GRAVE_XIDS[xid]}"
 
 
-def _health(health: HealthState, words: list[str]) -> NodeHealth:
-    shown = tuple(inert(each)[:_LONGEST_WORDS] for each in words[:_MOST_WORDS])
+def _health(health: HealthState, reasons: list[str]) -> NodeHealth:
+    shown = tuple(inert(each)[:_LONGEST_REASON] for each in reasons[:_MOST_REASONS])
     return NodeHealth(health, shown)

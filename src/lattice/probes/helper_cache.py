@@ -29,7 +29,7 @@ class HelperReadings:
     def __init__(self, line: CounterLine | None, clock: Clock) -> None:
         self._line = line
         self._clock = clock
-        self._told: CounterAnswer | CountersUnavailable = CountersUnavailable(NO_HELPER)
+        self._answer: CounterAnswer | CountersUnavailable = CountersUnavailable(NO_HELPER)
         self._of: tuple[int, ...] | None = None
         self._until_s = 0.0
 
@@ -42,15 +42,15 @@ class HelperReadings:
         if numbers != self._of or now_s >= self._until_s:
             self._of, self._until_s = numbers, now_s + _GOOD_FOR_S
             try:
-                self._told = self._line.ask(_WANTED, numbers) if numbers else CounterAnswer()
+                self._answer = self._line.ask(_WANTED, numbers) if numbers else CounterAnswer()
             except CountersUnavailable as error:
-                self._told = error
-        if isinstance(self._told, CountersUnavailable):
-            raise self._told
-        return self._told
+                self._answer = error
+        if isinstance(self._answer, CountersUnavailable):
+            raise self._answer
+        return self._answer
 
 
-def newest_lives(jobs: Sequence[NodeJob]) -> frozenset[JobIdentity]:
+def newest_attempts(jobs: Sequence[NodeJob]) -> frozenset[JobIdentity]:
     """The newest of jobs with the same number: a request by number means that one."""
     newest: dict[int, NodeJob] = {}
     for job in jobs:

@@ -11,7 +11,7 @@ all were reaped. If not, each gone process needs an ancestor that grew by at lea
 counters. Without one, its last counters are carried.
 
 Invariants. The total never falls. Assume that processes of the job reap every process, and that a
-reading shows one moment: the helper reads parents first, and again if one ended meanwhile. Then the
+reading shows one moment. The helper reads parents first, and again if one ended meanwhile. Then the
 total has every byte of living and reaped processes once, also of processes that were never seen.
 Counters of a process that was never seen or readable are missing until it is reaped. So `processes`
 reports no total while one can't be read. If processes are lost, their last counters are in the
@@ -58,7 +58,7 @@ class IoLedger:
         """Whether anything was ever counted."""
         return bool(self._last) or any(self._carried)
 
-    def look(self, processes: Iterable[ProcessCounters]) -> IoCounters:
+    def update(self, processes: Iterable[ProcessCounters]) -> IoCounters:
         """The total after this reading."""
         now = self._seen(processes)
         claims = self._gone(now)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
@@ -14,6 +15,8 @@ from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, Labels, MetricReading, NotMeasured, Provenance, Sample
 from lattice.domain.nodejobs import JobIdentity
 
+_NAME = re.compile(r"[A-Za-z0-9_.:@-]{1,64}", re.ASCII)
+MOST_PORTS = 64
 LARGEST_FILE = 256 * 1024
 _MOST_JOBS = 1024
 _YOUNG_S = 10.0
@@ -73,6 +76,49 @@ def figures(text: str | None) -> dict[str, int]:
     return found
 
 
+def names_in(folder: str) -> list[str]:
+    """The sorted plain names in a folder; empty if there is no such folder."""
+    try:
+        found = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+    return sorted(name for name in found if _NAME.fullmatch(name))[:MOST_PORTS]
+
+
+def folders_in(folder: str) -> list[str]:
+    """The names of the control groups in one; empty if it is gone."""
+    # A control group counts its folders as links; listing one takes ten times as long.
+    try:
+        if os.stat(folder).st_nlink == 2:  # noqa: PTH116
+            return []
+        with os.scandir(folder) as entries:
+            return [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def word(path: str) -> str:
+    """The text of a one-line file; empty if it can't be read."""
+    return (read_text(path, 256) or "").strip()
+
+
+def number(path: str) -> float | None:
+    """The count in a file; None if it has anything else."""
+    found = figure(read_text(path, 256))
+    return None if found is None else float(found)
+
+
+def total(*counts: float | None) -> float | None:
+    """The sum of the known values; None if there is none."""
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
+def carries(*counts: float | None) -> bool:
+    """Whether a port was ever used: one without a cable is no link."""
+    return any(each for each in counts)
+
+
 class Carried:
     """A total over counters that come and go: it never falls.
 
@@ -104,14 +150,14 @@ class OfJobs(Generic[_T]):
     def __init__(self, new: Callable[[], _T], most: int = _MOST_JOBS) -> None:
         self._new = new
         self._most = most
-        self._kept: OrderedDict[JobIdentity, _T] = OrderedDict()
+        self._states: OrderedDict[JobIdentity, _T] = OrderedDict()
 
     def __getitem__(self, identity: JobIdentity) -> _T:
-        kept = self._kept.get(identity)
-        if kept is None:
-            kept = self._kept[identity] = self._new()
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+        state = self._states.get(identity)
+        if state is None:
+            state = self._states[identity] = self._new()
+            if len(self._states) > self._most:
+                self._states.popitem(last=False)
         else:
-            self._kept.move_to_end(identity)
-        return kept
+            self._states.move_to_end(identity)
+        return state

@@ -7,6 +7,7 @@ Prometheus histogram. Each counts the calls that took at most `le` seconds; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lattice.base.clock import Clock
 from lattice.domain.counters import LATENCY, CountersUnavailable
@@ -15,7 +16,7 @@ from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import NodeJob
 from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.kernel_files import OfJobs, is_young, reading
-from lattice.probes.probe import Found, ProbeFailed
+from lattice.probes.probe import Found, ProbeFailed, ProbeSite
 
 IO_LATENCY = "io_latency_seconds_bucket"
 RETRANSMITS = "tcp_retransmits_total"
@@ -26,14 +27,12 @@ _LOST_SHARE = 0.01
 """The fraction of calls that may be missing; above it a percentile would be a guess."""
 
 
+@dataclass(slots=True)
 class _Before:
     """The previous values."""
 
-    __slots__ = ("counted", "lost")
-
-    def __init__(self) -> None:
-        self.counted: int | None = None
-        self.lost = 0
+    counted: int | None = None
+    lost: int = 0
 
 
 class LatencyProbe:
@@ -41,19 +40,24 @@ class LatencyProbe:
 
     name = "latency"
     metrics = frozenset({IO_LATENCY, RETRANSMITS})
+    own_thread = False
 
     def __init__(self, helper: HelperReadings, clock: Clock) -> None:
         self._helper = helper
         self._clock = clock
         self._before = OfJobs(_Before)
 
+    @classmethod
+    def on(cls, site: ProbeSite) -> LatencyProbe:
+        return cls(site.helper, site.clock)
+
     def read(self, jobs: Sequence[NodeJob]) -> Found:
         try:
-            told = self._helper.at(jobs).of(LATENCY)
+            table = self._helper.at(jobs).of(LATENCY)
         except CountersUnavailable as error:
             raise ProbeFailed(error.reason, error.last_error) from error
         now = self._clock.now().timestamp()
-        return {job.identity: self._of_job(job, told.get(job.id, []), now) for job in jobs}
+        return {job.identity: self._of_job(job, table.get(job.id, []), now) for job in jobs}
 
     def _of_job(self, job: NodeJob, rows: Sequence[object], now: float) -> list[MetricReading]:
         try:

@@ -27,9 +27,9 @@ from lattice.domain.counters import (
 from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, read_devices
 from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.helper_cache import HelperReadings, newest_lives
+from lattice.probes.helper_cache import HelperReadings, newest_attempts
 from lattice.probes.kernel_files import Carried, OfJobs, read_text, reading
-from lattice.probes.probe import ProbeRoots
+from lattice.probes.probe import ProbeRoots, ProbeSite
 
 _METRICS = (
     "network_rx_bytes_total",
@@ -58,6 +58,7 @@ class NetworkProbe:
 
     name = "network"
     metrics = frozenset(_METRICS)
+    own_thread = False
 
     def __init__(self, roots: ProbeRoots, helper: HelperReadings, clock: Clock) -> None:
         self._dev = str(roots.proc / "net/dev")
@@ -69,15 +70,18 @@ class NetworkProbe:
         self._node = _Totals()
         self._jobs: OfJobs[_Totals] = OfJobs(_Totals)
 
+    @classmethod
+    def on(cls, site: ProbeSite) -> NetworkProbe:
+        return cls(site.roots, site.helper, site.clock)
+
     def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
         table, unread = self._asked(jobs)
-        newest = newest_lives(jobs)
+        newest = newest_attempts(jobs)
         of_node: list[MetricReading] | None = None
         found: dict[JobIdentity, Sequence[MetricReading]] = {}
         for job in jobs:
             if job.id in unread:
-                reason = unread[job.id]
-                found[job.identity] = [Absence(metric, reason) for metric in _METRICS]
+                found[job.identity] = _absent(unread[job.id])
                 continue
             own = _own(table.get(job.id, []) if job.identity in newest else [])
             if own is not None:
@@ -93,28 +97,27 @@ class NetworkProbe:
         Without the helper every value is the node's, with `scope` set to `node`.
         """
         try:
-            telling = self._helper.at(jobs)
-            return telling.of(NETWORK), telling.unread
+            answer = self._helper.at(jobs)
+            return answer.of(NETWORK), answer.unread
         except CountersUnavailable:
             return {}, {}
 
     def _of_job(self, job: NodeJob, own: Sequence[NamespaceCounters]) -> list[MetricReading]:
         counted = {str(each.inode): each.counted for each in own if each.counted is not None}
         if len(counted) != len(own):
-            reason = "the network of the job could not be read"
-            return [Absence(metric, reason) for metric in _METRICS]
-        return self._told(self._jobs[job.identity].of(counted), "job")
+            return _absent("the network of the job could not be read")
+        return self._readings(self._jobs[job.identity].of(counted), "job")
 
     def _of_node(self) -> list[MetricReading]:
         devices = read_devices(read_text(self._dev))
         if devices is None:
-            return [Absence(metric, "the kernel does not tell it") for metric in _METRICS]
+            return _absent("the kernel does not tell it")
         counting = self._counting(frozenset(devices))
         if not counting:
-            return [Absence(metric, "the node has no network") for metric in _METRICS]
-        return self._told(self._node.of({name: devices[name] for name in counting}), "node")
+            return _absent("the node has no network")
+        return self._readings(self._node.of({name: devices[name] for name in counting}), "node")
 
-    def _told(self, totals: Sequence[int], scope: str) -> list[MetricReading]:
+    def _readings(self, totals: Sequence[int], scope: str) -> list[MetricReading]:
         now = self._clock.now().timestamp()
         labels = labelled(scope=scope)
         return [
@@ -132,6 +135,10 @@ class NetworkProbe:
 
     def _has_device(self, name: str) -> bool:
         return os.path.lexists(f"{self._interfaces}/{name}/device")
+
+
+def _absent(reason: str) -> list[MetricReading]:
+    return [Absence(metric, reason) for metric in _METRICS]
 
 
 def _own(rows: list[object]) -> list[NamespaceCounters] | None:

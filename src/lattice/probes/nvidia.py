@@ -20,7 +20,7 @@ from typing import TypeAlias
 from lattice.base.clock import Clock
 from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.gpuhealth import CardCondition, GpuLook
+from lattice.probes.gpuhealth import CardCondition, GpuReading
 from lattice.probes.nvidia_card import (
     CARD_METRICS,
     ECC_CORRECTED,
@@ -125,7 +125,7 @@ class NvidiaProbe:
             return found
         try:
             with self._one_at_a_time:
-                cards = self._look()
+                cards = self._scan()
                 taken: dict[str, list[MetricReading]] = {}
                 for identity, indices in asked.items():
                     found[identity] = (
@@ -148,18 +148,18 @@ class NvidiaProbe:
         devices = (chosen(index, self._devices, self._seen) for index in indices)
         return tuple(each.uuid for each in devices if not isinstance(each, str)) or None
 
-    def condition(self) -> GpuLook:
+    def condition(self) -> GpuReading:
         """The condition of all cards, used or not. Blocks; never raises."""
         time = self._clock.now().timestamp()
         if not self._one_at_a_time.acquire(timeout=self._held_s):
-            return GpuLook(time=time, failure=_HANGS)
+            return GpuReading(time=time, failure=_HANGS)
         try:
-            cards = self._look()
-            return GpuLook(time=time, cards=tuple(self._condition(card) for card in cards))
+            cards = self._scan()
+            return GpuReading(time=time, cards=tuple(self._condition(card) for card in cards))
         except ProbeFailed as failed:
             if failed.reason in (NOT_INSTALLED, NO_DRIVER, NO_CARDS):
-                return GpuLook(time=time, nothing=failed.reason)
-            return GpuLook(time=time, failure=failed.last_error or BROKEN)
+                return GpuReading(time=time, nothing=failed.reason)
+            return GpuReading(time=time, failure=failed.last_error or BROKEN)
         finally:
             self._one_at_a_time.release()
 
@@ -167,8 +167,8 @@ class NvidiaProbe:
         """Shut NVML down."""
         self._cards.nvml.stop()
 
-    def _look(self) -> tuple[Card, ...]:
-        cards = self._cards.look()
+    def _scan(self) -> tuple[Card, ...]:
+        cards = self._cards.scan()
         self._xids.take(cards)
         self._seen = cards
         return cards

@@ -19,7 +19,7 @@ LOST = "the card fell off the bus"
 MIG_UTILISATION = "MIG is on: the card tells no utilisation"
 MIG_MEMORY = "MIG is on: its instances tell their memory"
 MIG_INSTANCE = "MIG is on: the card tells it for all its instances together"
-NOT_TOLD = "this card does not tell it"
+NOT_REPORTED = "this card does not tell it"
 NO_NUMBER = "the driver told no number"
 
 UTILISATION = "gpu_utilization_percent"
@@ -52,7 +52,7 @@ _LINK_COUNT, _LINK_SPEED, _LINK_STATE = 91, 164, 165
 """The number of NVLinks; for each its speed in one direction in MB/s, and whether it is up."""
 _MOST_LINKS = 36
 _UP = 1
-_BOTH_WAYS = 2
+_DIRECTIONS = 2
 _UNSIGNED_KINDS = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 
 
@@ -128,16 +128,16 @@ class CardReader:
         """Memory in use by programs. Drivers before 510 include their own reserved memory."""
         try:
             try:
-                told = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.constant("nvmlMemory_v2"))
+                info = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.constant("nvmlMemory_v2"))
             except NvmlFailed as failed:
                 if not failed.not_supported:
                     raise
-                told = self._ask("nvmlDeviceGetMemoryInfo")
+                info = self._ask("nvmlDeviceGetMemoryInfo")
         except NvmlFailed as failed:
             return [self._absent(each, failed) for each in (MEMORY_USED, MEMORY_TOTAL)]
         return [
-            self._made(MEMORY_USED, getattr(told, "used", None)),
-            self._made(MEMORY_TOTAL, getattr(told, "total", None)),
+            self._made(MEMORY_USED, getattr(info, "used", None)),
+            self._made(MEMORY_TOTAL, getattr(info, "total", None)),
         ]
 
     def throttled(self) -> list[MetricReading]:
@@ -166,28 +166,28 @@ class CardReader:
 
     def _figure(self, figure: _Figure) -> list[MetricReading]:
         try:
-            told = self._ask(figure.function, *figure.arguments)
+            value = self._ask(figure.function, *figure.arguments)
         except NvmlFailed as failed:
             return [self._absent(figure.metric, failed)]
-        return [self._made(figure.metric, told, figure.factor)]
+        return [self._made(figure.metric, value, figure.factor)]
 
     def _utilisation(self) -> list[MetricReading]:
         try:
-            told = self._ask("nvmlDeviceGetUtilizationRates")
+            rates = self._ask("nvmlDeviceGetUtilizationRates")
         except NvmlFailed as failed:
             return [self._absent(UTILISATION, failed)]
-        return [self._made(UTILISATION, getattr(told, "gpu", None))]
+        return [self._made(UTILISATION, getattr(rates, "gpu", None))]
 
     def _nvlink(self) -> list[MetricReading]:
         fields = [(_NVLINK_TX, _ALL_LINKS), (_NVLINK_RX, _ALL_LINKS)]
         try:
-            told = list(self._ask("nvmlDeviceGetFieldValues", fields))
+            values = list(self._ask("nvmlDeviceGetFieldValues", fields))
         except NvmlFailed as failed:
             return [self._absent(NVLINK, failed)]
-        ways = [_unsigned(value) for value in told]
-        total = sum(each for each in ways if each is not None)
-        if None in ways or len(ways) != len(fields):
-            return [Absence(NVLINK, NOT_TOLD, labels=labelled(gpu_uuid=self._uuid))]
+        counts = [_unsigned(value) for value in values]
+        total = sum(each for each in counts if each is not None)
+        if None in counts or len(counts) != len(fields):
+            return [Absence(NVLINK, NOT_REPORTED, labels=labelled(gpu_uuid=self._uuid))]
         return [self._made(NVLINK, total, _KIB)]
 
     def nvlinks(self) -> tuple[int, float] | None:
@@ -205,35 +205,35 @@ class CardReader:
         except (NvmlFailed, ValueError):
             return None
         up = [speed for state, speed in zip(states, speeds, strict=True) if state == _UP]
-        told = [each for each in up if each]
-        if None in states or len(told) != len(up):
+        known = [each for each in up if each]
+        if None in states or len(known) != len(up):
             # A sum without one link would look like the total.
             return None
-        return len(up), float(sum(told)) * _MEGA * _BOTH_WAYS
+        return len(up), float(sum(known)) * _MEGA * _DIRECTIONS
 
     def _fields(self, *asked: tuple[int, int]) -> list[int | None]:
         """Raises `NvmlFailed`, `CardLost`, and `ValueError` if fields are missing."""
-        told = [_unsigned(each) for each in self._ask("nvmlDeviceGetFieldValues", list(asked))]
-        if len(told) != len(asked):
+        values = [_unsigned(each) for each in self._ask("nvmlDeviceGetFieldValues", list(asked))]
+        if len(values) != len(asked):
             raise ValueError("fewer fields than were asked for")
-        return told
+        return values
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         try:
             return self._nvml.call(function, self._handle, *arguments)
         except NvmlFailed as failed:
             if failed.ends_session:
-                raise ProbeFailed(BROKEN, failed.words) from None
+                raise ProbeFailed(BROKEN, failed.text) from None
             if failed.lost:
-                raise CardLost(failed.words) from None
+                raise CardLost(failed.text) from None
             raise
 
-    def _made(self, metric: str, told: Any, factor: float = 1.0, **labels: str) -> MetricReading:
-        return reading(metric, told, factor, self._time(), gpu_uuid=self._uuid, **labels)
+    def _made(self, metric: str, value: Any, factor: float = 1.0, **labels: str) -> MetricReading:
+        return reading(metric, value, factor, self._time(), gpu_uuid=self._uuid, **labels)
 
     def _absent(self, metric: str, failed: NvmlFailed) -> Absence:
-        reason = NOT_TOLD if failed.not_supported else "NVML did not answer it"
-        return Absence(metric, reason, failed.words, labelled(gpu_uuid=self._uuid))
+        reason = NOT_REPORTED if failed.not_supported else "NVML did not answer it"
+        return Absence(metric, reason, failed.text, labelled(gpu_uuid=self._uuid))
 
     def _no(self, metric: str) -> list[MetricReading]:
         return [Absence(metric, MIG_UTILISATION, labels=labelled(gpu_uuid=self._uuid))]
@@ -249,24 +249,24 @@ def _unsigned(value: Any) -> int | None:
     kind = _UNSIGNED_KINDS.get(value.valueType)
     if value.nvmlReturn or kind is None:
         return None
-    told = int(getattr(value.value, kind))
-    return None if is_blank(told) else told
+    number = int(getattr(value.value, kind))
+    return None if is_blank(number) else number
 
 
-def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -> MetricReading:
+def reading(metric: str, value: Any, factor: float, time: float, **labels: str) -> MetricReading:
     """A sample, or an absence if the value can't be one."""
     absent = Absence(metric, NO_NUMBER, labels=labelled(gpu_uuid=labels["gpu_uuid"]))
-    if isinstance(told, bool) or not isinstance(told, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return absent
     try:
-        if is_blank(told):
+        if is_blank(value):
             return absent
-        return Sample(metric, float(told) * factor, time, labels=labelled(**labels))
+        return Sample(metric, float(value) * factor, time, labels=labelled(**labels))
     except (NotMeasured, OverflowError):
         return absent
 
 
-def lost_card(uuid: str, words: str, reason: str = LOST) -> list[MetricReading]:
+def lost_card(uuid: str, last_error: str, reason: str = LOST) -> list[MetricReading]:
     """An absence for every metric of a lost card."""
     labels = labelled(gpu_uuid=uuid)
-    return [Absence(each, reason, words, labels) for each in sorted(CARD_METRICS)]
+    return [Absence(each, reason, last_error, labels) for each in sorted(CARD_METRICS)]

@@ -59,7 +59,7 @@ class NvidiaCards:
         self._known: dict[int, Card] = {}
         self._session = 0
 
-    def look(self) -> tuple[Card, ...]:
+    def scan(self) -> tuple[Card, ...]:
         """All cards, lost ones included. Raises `ProbeFailed`."""
         self.nvml.start()
         if self._session != self.nvml.session:
@@ -69,7 +69,7 @@ class NvidiaCards:
         try:
             count = int(self.nvml.call("nvmlDeviceGetCount"))
         except NvmlFailed as failed:
-            raise ProbeFailed(BROKEN, failed.words) from None
+            raise ProbeFailed(BROKEN, failed.text) from None
         if not count:
             raise ProbeFailed(NO_CARDS)
         return tuple(self._card(index) for index in range(min(count, _MOST_CARDS)))
@@ -101,9 +101,9 @@ class NvidiaCards:
             instances = self._instances(known.handle) if mig else ()
         except NvmlFailed as failed:
             if failed.ends_session:
-                raise ProbeFailed(BROKEN, failed.words) from None
+                raise ProbeFailed(BROKEN, failed.text) from None
             before = self._known.get(index) or Card(index=index, uuid="", minor=None, name="")
-            return replace(before, lost=failed.words, why_lost=LOST if failed.lost else UNREADABLE)
+            return replace(before, lost=failed.text, why_lost=LOST if failed.lost else UNREADABLE)
         return replace(known, mig=mig, instances=instances)
 
     def _met(self, index: int) -> Card:
@@ -114,8 +114,8 @@ class NvidiaCards:
         return Card(index=index, uuid=uuid, minor=minor, name=name, handle=handle)
 
     def _has_mig(self, handle: Any) -> bool:
-        told = self._or_none("nvmlDeviceGetMigMode", handle)
-        return isinstance(told, list | tuple) and len(told) > 0 and told[0] == 1
+        mode = self._or_none("nvmlDeviceGetMigMode", handle)
+        return isinstance(mode, list | tuple) and len(mode) > 0 and mode[0] == 1
 
     def _instances(self, handle: Any) -> tuple[Instance, ...]:
         most = self._or_none("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
@@ -138,7 +138,7 @@ class NvidiaCards:
             return None
 
 
-def text_of(told: Any) -> str:
+def text_of(value: Any) -> str:
     """A text from the binding, safe to show."""
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told or "")
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
     return inert(text)[:_LONGEST_NAME]

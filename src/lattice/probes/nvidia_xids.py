@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from lattice.domain.metric import Absence, MetricReading, labelled
-from lattice.probes.nvidia_card import NOT_TOLD, reading
+from lattice.probes.nvidia_card import NOT_REPORTED, reading
 from lattice.probes.nvidia_cards import Card
 from lattice.probes.nvml import Nvml, NvmlFailed
 
 XIDS = "gpu_xid_total"
 NONE_YET = "no error was reported since the agent started"
-_MOST_A_LOOK = 256
+_MOST_A_READING = 256
 _LARGEST_XID = 2**16
 _MOST_KINDS = 64
 """For one card: the number of label values must be limited."""
@@ -32,7 +32,7 @@ class XidCounter:
         self._session = 0
         self._set: Any = None
         self._deaf: dict[str, str] = {}
-        self._heard: set[str] = set()
+        self._registered: set[str] = set()
         self._names: dict[int, str] = {}
         self._counted: dict[str, Counter[int]] = {}
 
@@ -40,15 +40,15 @@ class XidCounter:
         """Count the events since the last call. Never raises."""
         if self._session != self._nvml.session:
             self._session = self._nvml.session
-            self._set, self._heard, self._deaf, self._names = None, set(), {}, {}
+            self._set, self._registered, self._deaf, self._names = None, set(), {}, {}
         try:
             if self._set is None:
                 self._set = self._nvml.call("nvmlEventSetCreate")
             for card in cards:
                 self._listen(card)
-                if card.uuid and (place := _address(card.handle)) is not None:
-                    self._names[place] = card.uuid
-            for _ in range(_MOST_A_LOOK):
+                if card.uuid and (address := _address(card.handle)) is not None:
+                    self._names[address] = card.uuid
+            for _ in range(_MOST_A_READING):
                 self._count(self._nvml.call("nvmlEventSetWait", self._set, 0))
         except NvmlFailed as failed:
             # A timeout means that the queue is empty. The cards' own readings show other errors.
@@ -58,7 +58,7 @@ class XidCounter:
     def _begin_anew(self) -> None:
         """An event set with a lost card gives no events any more; the next one omits it."""
         held, self._set = self._set, None
-        self._heard.clear()
+        self._registered.clear()
         if held is not None:
             with suppress(NvmlFailed):
                 self._nvml.call("nvmlEventSetFree", held)
@@ -76,11 +76,11 @@ class XidCounter:
                 for xid, count in sorted(counted.items())
             ]
         if card.uuid in self._deaf:
-            return [Absence(XIDS, NOT_TOLD, self._deaf[card.uuid], labels)]
+            return [Absence(XIDS, NOT_REPORTED, self._deaf[card.uuid], labels)]
         return [Absence(XIDS, NONE_YET, labels=labels)]
 
     def _listen(self, card: Card) -> None:
-        if card.lost or not card.uuid or card.uuid in self._heard or card.uuid in self._deaf:
+        if card.lost or not card.uuid or card.uuid in self._registered or card.uuid in self._deaf:
             return
         kind = self._nvml.constant("nvmlEventTypeXidCriticalError")
         try:
@@ -88,13 +88,13 @@ class XidCounter:
         except NvmlFailed as failed:
             if failed.ends_session:
                 raise
-            self._deaf[card.uuid] = failed.words
+            self._deaf[card.uuid] = failed.text
         else:
-            self._heard.add(card.uuid)
+            self._registered.add(card.uuid)
 
     def _count(self, event: Any) -> None:
-        place, xid = _address(event.device), event.eventData
-        uuid = None if place is None else self._names.get(place)
+        address, xid = _address(event.device), event.eventData
+        uuid = None if address is None else self._names.get(address)
         if uuid is None or type(xid) is not int or not 0 <= xid < _LARGEST_XID:
             return
         counted = self._counted.setdefault(uuid, Counter())

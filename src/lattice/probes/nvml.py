@@ -33,17 +33,17 @@ _LIBRARY_NOT_FOUND = 12
 _FUNCTION_NOT_FOUND = 13
 _UNKNOWN = 999
 _LIBRARY = "libnvidia-ml.so.1"
-_LONGEST_WORDS = 200
+_LONGEST_TEXT = 200
 _RETRY_S = 30.0
 
 
 class NvmlFailed(Exception):
-    """NVML returned an error; `words` is its text."""
+    """NVML returned an error; `text` is its own message."""
 
-    def __init__(self, code: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
         self.code = code
-        self.words = words
+        self.text = text
 
     @property
     def not_supported(self) -> bool:
@@ -70,7 +70,7 @@ def load_binding() -> Any:
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError as error:
-        raise ProbeFailed(NO_DRIVER, inert(str(error))[:_LONGEST_WORDS]) from None
+        raise ProbeFailed(NO_DRIVER, inert(str(error))[:_LONGEST_TEXT]) from None
     return importlib.import_module("pynvml")
 
 
@@ -121,8 +121,8 @@ class Nvml:
         except self._binding.NVMLError as error:
             failed = self._failure(error)
             if failed.code == _LIBRARY_NOT_FOUND:
-                raise ProbeFailed(NO_DRIVER, failed.words) from None
-            raise ProbeFailed(BROKEN, f"Failed to initialize NVML: {failed.words}") from None
+                raise ProbeFailed(NO_DRIVER, failed.text) from None
+            raise ProbeFailed(BROKEN, f"Failed to initialize NVML: {failed.text}") from None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the binding. Raises `NvmlFailed`."""
@@ -149,10 +149,10 @@ class Nvml:
     def _failure(self, error: Any) -> NvmlFailed:
         code = int(getattr(error, "value", _UNKNOWN))
         try:
-            words = self._binding.nvmlErrorString(code)
+            text = self._binding.nvmlErrorString(code)
         except self._binding.NVMLError:
             # The library is not loaded.
-            words = str(error)
-        if isinstance(words, bytes):
-            words = words.decode("utf-8", "replace")
-        return NvmlFailed(code, inert(str(words))[:_LONGEST_WORDS])
+            text = str(error)
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        return NvmlFailed(code, inert(str(text))[:_LONGEST_TEXT])

@@ -6,13 +6,15 @@ or hangs, its own metrics become an `Absence`, and no other probe is affected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
+from lattice.base.clock import Clock
 from lattice.domain.metric import MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.probes.helper_cache import HelperReadings
 
 Found: TypeAlias = Mapping[JobIdentity, Sequence[MetricReading]]
 
@@ -24,6 +26,18 @@ class ProbeRoots:
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     cgroup: Path = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSite:
+    """What the probes of one node may use."""
+
+    clock: Clock
+    helper: HelperReadings
+    uuids_of: Callable[[int], tuple[str, ...] | None]
+    """The cards of a job; None if not known yet."""
+    dcgm_url: str = ""
+    roots: ProbeRoots = ProbeRoots()
 
 
 class ProbeFailed(Exception):
@@ -50,3 +64,15 @@ class Probe(Protocol):
 
         May raise `ProbeFailed` or any exception.
         """
+
+
+class NodeProbe(Probe, Protocol):
+    """A probe that the registry finds by listing this folder."""
+
+    @property
+    def own_thread(self) -> bool:
+        """True if it may block. The others share a thread."""
+
+    @classmethod
+    def on(cls, site: ProbeSite) -> Self:
+        """Make the probe of a node."""

@@ -8,7 +8,6 @@ unknown amount.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from lattice.base.clock import Clock
@@ -23,10 +22,10 @@ from lattice.domain.counters import (
 from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.helper_cache import HelperReadings, newest_lives
+from lattice.probes.helper_cache import HelperReadings, newest_attempts
 from lattice.probes.ioledger import IoLedger
-from lattice.probes.kernel_files import OfJobs, is_young, read_text, reading
-from lattice.probes.probe import ProbeFailed
+from lattice.probes.kernel_files import OfJobs, folders_in, is_young, read_text, reading
+from lattice.probes.probe import ProbeFailed, ProbeSite
 
 _READ, _WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
 _DEEPEST = 8
@@ -38,7 +37,7 @@ NO_PROCESS = "lattice-helper found no process of the job"
 NO_PROCESS_YET = "the job has just begun; no process of it was found yet"
 UNREAD = "the kernel does not tell what its processes read and wrote"
 SOME_UNREAD = "not all of the job's processes could be read; a sum without them is too low"
-OLDER_LIFE = "a newer life of this job is on the node"
+OLDER_ATTEMPT = "a newer life of this job is on the node"
 
 
 class ProcessesProbe:
@@ -46,22 +45,27 @@ class ProcessesProbe:
 
     name = "processes"
     metrics = frozenset({"processes", "threads", _READ, _WRITTEN})
+    own_thread = False
 
     def __init__(self, helper: HelperReadings, clock: Clock) -> None:
         self._helper = helper
         self._clock = clock
         self._ledgers: OfJobs[IoLedger] = OfJobs(IoLedger)
 
+    @classmethod
+    def on(cls, site: ProbeSite) -> ProcessesProbe:
+        return cls(site.helper, site.clock)
+
     def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
-        telling = self._asked(jobs)
-        newest = newest_lives(jobs)
-        return {job.identity: [*self._counts(job), *self._io(job, telling, newest)] for job in jobs}
+        answer = self._asked(jobs)
+        newest = newest_attempts(jobs)
+        return {job.identity: [*self._counts(job), *self._io(job, answer, newest)] for job in jobs}
 
     def _asked(self, jobs: Sequence[NodeJob]) -> tuple[Table, Mapping[int, str]] | ProbeFailed:
         """The helper's rows, and the jobs that could not be read."""
         try:
-            telling = self._helper.at(jobs)
-            return telling.of(IO), telling.unread
+            answer = self._helper.at(jobs)
+            return answer.of(IO), answer.unread
         except CountersUnavailable as error:
             return ProbeFailed(error.reason, error.last_error)
 
@@ -71,23 +75,23 @@ class ProcessesProbe:
         if folder is None:
             return [Absence("processes", NO_GROUP), Absence("threads", NO_GROUP)]
         threads_file = "tasks" if folder.hierarchy else "cgroup.threads"
-        places = list(_places(folder.path, v2=not folder.hierarchy))
+        folders = list(_step_folders(folder.path, v2=not folder.hierarchy))
         return [
-            _summed("processes", [f"{each}/cgroup.procs" for each in places], now),
-            _summed("threads", [f"{each}/{threads_file}" for each in places], now),
+            _summed("processes", [f"{each}/cgroup.procs" for each in folders], now),
+            _summed("threads", [f"{each}/{threads_file}" for each in folders], now),
         ]
 
     def _io(
         self,
         job: NodeJob,
-        telling: tuple[Table, Mapping[int, str]] | ProbeFailed,
+        answer: tuple[Table, Mapping[int, str]] | ProbeFailed,
         newest: frozenset[JobIdentity],
     ) -> list[MetricReading]:
-        if isinstance(telling, ProbeFailed):
-            return _absent(telling.reason, telling.last_error)
+        if isinstance(answer, ProbeFailed):
+            return _absent(answer.reason, answer.last_error)
         if job.identity not in newest:
-            return _absent(OLDER_LIFE)
-        table, unread = telling
+            return _absent(OLDER_ATTEMPT)
+        table, unread = answer
         if job.id in unread:
             return _absent(unread[job.id])
         try:
@@ -106,7 +110,7 @@ class ProcessesProbe:
         if not processes and not ledger.known:
             return _absent(NO_PROCESS_YET if is_young(job.identity, now) else NO_PROCESS)
         # Also if no total is reported: the ledger must notice processes that end.
-        total = ledger.look(processes)
+        total = ledger.update(processes)
         if unread:
             return _absent(SOME_UNREAD, f"{unread} of {len(processes)} processes")
         return [reading(_READ, total.read_bytes, now), reading(_WRITTEN, total.write_bytes, now)]
@@ -124,20 +128,20 @@ def _summed(metric: str, lists: Sequence[str], now: float) -> MetricReading:
         if text is None:
             continue
         read = True
-        words = text.split()
-        if any(figure(each) is None for each in words):
+        numbers = text.split()
+        if any(figure(each) is None for each in numbers):
             return Absence(metric, "the kernel told what can't be")
-        count += len(words)
+        count += len(numbers)
     return reading(metric, count, now) if read else Absence(metric, NO_GROUP)
 
 
-def _places(folder: str, *, v2: bool) -> Iterator[str]:
+def _step_folders(folder: str, *, v2: bool) -> Iterator[str]:
     """The steps and the folders below them, without Slurm's own daemons."""
-    for name in _folders(folder):
+    for name in folders_in(folder):
         if name.startswith(_STEP):
             step = f"{folder}/{name}"
             yield step
-            for inner in _folders(step):
+            for inner in folders_in(step):
                 if not (v2 and inner == _DAEMONS):
                     yield from _below(f"{step}/{inner}", 1)
 
@@ -145,16 +149,5 @@ def _places(folder: str, *, v2: bool) -> Iterator[str]:
 def _below(folder: str, depth: int) -> Iterator[str]:
     yield folder
     if depth < _DEEPEST:
-        for name in _folders(folder):
+        for name in folders_in(folder):
             yield from _below(f"{folder}/{name}", depth + 1)
-
-
-def _folders(folder: str) -> list[str]:
-    # A control group counts its folders as links; listing one takes ten times as long.
-    try:
-        if os.stat(folder).st_nlink == 2:  # noqa: PTH116
-            return []
-        with os.scandir(folder) as entries:
-            return [each.name for each in entries if each.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []

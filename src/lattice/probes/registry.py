@@ -1,6 +1,6 @@
 """The registry: runs probes in persistent threads, and turns their results into readings.
 
-Probes that only read kernel files share one thread (`together`) and run one after the other: a
+Probes that only read kernel files share one thread (`together`) and run one after the other. A
 switch between threads costs more than such a reading. Each other probe has its own thread.
 
 Invariant: every metric of every probe has a value or a reason for every requested job. A probe that
@@ -14,19 +14,41 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TypeAlias
 
+from lattice import probes as folder
 from lattice.base.clock import Clock
 from lattice.base.moment import silence
 from lattice.base.text import inert
 from lattice.domain.metric import Absence, MetricReading, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.probe import Found, Probe, ProbeFailed
+from lattice.probes.probe import Found, NodeProbe, Probe, ProbeFailed, ProbeSite
 
-_LONGEST_WORDS = 200
-_Told: TypeAlias = Found | ProbeFailed
+_LONGEST_TEXT = 200
+_Result: TypeAlias = Found | ProbeFailed
 _SeriesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def known_probes(site: ProbeSite) -> tuple[NodeProbe, ...]:
+    """Make the probes of this folder: each public class with `on`."""
+    return tuple(_found(site))
+
+
+def _found(site: ProbeSite) -> Iterator[NodeProbe]:
+    for module in iter_modules(folder.__path__, f"{folder.__name__}."):
+        for name, value in vars(import_module(module.name)).items():
+            is_own = isinstance(value, type) and value.__module__ == module.name
+            if (
+                is_own
+                and hasattr(value, "on")
+                and not name.startswith("_")
+                and value is not NodeProbe
+            ):
+                yield value.on(site)
 
 
 class Registry:
@@ -60,16 +82,16 @@ class Registry:
             return {}
         patient_s = self._patience_s if patience_s is None else patience_s
         async with self._one_at_a_time:
-            looks = [crew.begin(jobs) for crew in self._crews]
-            under_way = [look.done for look in looks if isinstance(look, _Look)]
-            if under_way:
-                await asyncio.wait(under_way, timeout=patient_s)
-            told = [
+            rounds = [crew.begin(jobs) for crew in self._crews]
+            pending = [begun.done for begun in rounds if isinstance(begun, _Round)]
+            if pending:
+                await asyncio.wait(pending, timeout=patient_s)
+            results = [
                 answer
-                for crew, look in zip(self._crews, looks, strict=True)
-                for answer in crew.answers(look, patient_s)
+                for crew, begun in zip(self._crews, rounds, strict=True)
+                for answer in crew.answers(begun, patient_s)
             ]
-        return {job.identity: _of_job(job.identity, told) for job in jobs}
+        return {job.identity: _of_job(job.identity, results) for job in jobs}
 
     def close(self) -> None:
         """End the threads that can be ended."""
@@ -77,14 +99,14 @@ class Registry:
             crew.close()
 
 
-class _Look:
+class _Round:
     """One round of a crew. Its thread writes it, the event loop reads it."""
 
-    __slots__ = ("_loop", "done", "finished", "jobs", "told")
+    __slots__ = ("_loop", "done", "finished", "jobs", "results")
 
     def __init__(self, jobs: Sequence[NodeJob], loop: asyncio.AbstractEventLoop) -> None:
         self.jobs = jobs
-        self.told: list[_Told] = []
+        self.results: list[_Result] = []
         self.finished = False
         self.done: asyncio.Future[None] = loop.create_future()
         self._loop = loop
@@ -99,14 +121,12 @@ class _Look:
             self.done.set_result(None)
 
 
+@dataclass(frozen=True, slots=True)
 class _Hanging:
     """The last round is not over: at which probe it hangs, and for how long."""
 
-    __slots__ = ("at", "for_s")
-
-    def __init__(self, at: str, for_s: float) -> None:
-        self.at = at
-        self.for_s = for_s
+    at: str
+    for_s: float
 
 
 class _Crew:
@@ -115,44 +135,44 @@ class _Crew:
     def __init__(self, probes: tuple[Probe, ...], clock: Clock) -> None:
         self.probes = probes
         self._clock = clock
-        self._asked: queue.SimpleQueue[_Look | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._look: _Look | None = None
+        self._round: _Round | None = None
         self._begun_s = 0.0
 
-    def begin(self, jobs: Sequence[NodeJob]) -> _Look | _Hanging:
+    def begin(self, jobs: Sequence[NodeJob]) -> _Round | _Hanging:
         """Start a round, unless the last one is not finished."""
-        if self._look is not None and not self._look.finished:
-            at = min(len(self._look.told), len(self.probes) - 1)
+        if self._round is not None and not self._round.finished:
+            at = min(len(self._round.results), len(self.probes) - 1)
             return _Hanging(self.probes[at].name, self._clock.monotonic() - self._begun_s)
-        self._look = _Look(jobs, asyncio.get_running_loop())
+        self._round = _Round(jobs, asyncio.get_running_loop())
         self._begun_s = self._clock.monotonic()
         if self._thread is None:
             name = "probe " + ", ".join(probe.name for probe in self.probes)
             # A daemon: one that hangs in a driver must not keep the agent from ending.
             self._thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._thread.start()
-        self._asked.put(self._look)
-        return self._look
+        self._asked.put(self._round)
+        return self._round
 
-    def answers(self, look: _Look | _Hanging, patience_s: float) -> list[tuple[Probe, _Told]]:
-        if isinstance(look, _Hanging):
-            return [(probe, _late(probe.name, look)) for probe in self.probes]
-        told = list(look.told)
+    def answers(self, begun: _Round | _Hanging, patience_s: float) -> list[tuple[Probe, _Result]]:
+        if isinstance(begun, _Hanging):
+            return [(probe, _late(probe.name, begun)) for probe in self.probes]
+        results = list(begun.results)
         late = [
             ProbeFailed(f"{probe.name} did not answer in {patience_s:g} s")
-            for probe in self.probes[len(told) :]
+            for probe in self.probes[len(results) :]
         ]
-        return list(zip(self.probes, [*told, *late], strict=True))
+        return list(zip(self.probes, [*results, *late], strict=True))
 
     def close(self) -> None:
         self._asked.put(None)
 
     def _work(self) -> None:
-        while (look := self._asked.get()) is not None:
+        while (begun := self._asked.get()) is not None:
             for probe in self.probes:
-                look.told.append(_asked(probe, look.jobs))
-            look.end()
+                begun.results.append(_asked(probe, begun.jobs))
+            begun.end()
 
 
 def _late(name: str, hanging: _Hanging) -> ProbeFailed:
@@ -162,7 +182,7 @@ def _late(name: str, hanging: _Hanging) -> ProbeFailed:
     return ProbeFailed(f"{name} waits: {silent}")
 
 
-def _asked(probe: Probe, jobs: Sequence[NodeJob]) -> _Told:
+def _asked(probe: Probe, jobs: Sequence[NodeJob]) -> _Result:
     try:
         found = probe.read(jobs)
         # Checked in the thread: bad data fails here and not in the event loop.
@@ -182,12 +202,12 @@ def _checked(probe: Probe, readings: Sequence[MetricReading]) -> tuple[MetricRea
 
 
 def _of_job(
-    identity: JobIdentity, told: Sequence[tuple[Probe, _Told]]
+    identity: JobIdentity, results: Sequence[tuple[Probe, _Result]]
 ) -> tuple[MetricReading, ...]:
     """One reading a series, the first; absences only for series without a sample."""
     samples: dict[_SeriesKey, Sample] = {}
     absences: dict[_SeriesKey, Absence] = {}
-    for probe, answer in told:
+    for probe, answer in results:
         for each in _readings(probe, answer, identity):
             if isinstance(each, Sample):
                 samples.setdefault((each.metric, each.labels), each)
@@ -202,15 +222,15 @@ def _of_job(
     return (*samples.values(), *reasons)
 
 
-def _readings(probe: Probe, answer: _Told, identity: JobIdentity) -> list[MetricReading]:
+def _readings(probe: Probe, answer: _Result, identity: JobIdentity) -> list[MetricReading]:
     if isinstance(answer, ProbeFailed):
-        reason, error = _words(answer.reason), _words(answer.last_error)
+        reason, error = _short(answer.reason), _short(answer.last_error)
         return [Absence(metric, reason, error) for metric in sorted(probe.metrics)]
     readings = list(answer[identity])
-    untold = probe.metrics.difference(each.metric for each in readings)
+    missing = probe.metrics.difference(each.metric for each in readings)
     reason = f"{probe.name} told nothing of it"
-    return readings + [Absence(metric, reason) for metric in sorted(untold)]
+    return readings + [Absence(metric, reason) for metric in sorted(missing)]
 
 
-def _words(text: str) -> str:
-    return inert(str(text))[:_LONGEST_WORDS]
+def _short(text: str) -> str:
+    return inert(str(text))[:_LONGEST_TEXT]

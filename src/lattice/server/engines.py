@@ -13,9 +13,9 @@ from lattice.access.grants import GrantSigner
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
-from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.adapters.objects.folder import FolderObjectStore
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.adapters.oidc.discovery import DiscoveredProvider, provider_client
 from lattice.adapters.oidc.keys import KeyCache
 from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
@@ -30,9 +30,8 @@ from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.submission import SubmitGate
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.config.objects_section import ObjectsSection
+from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
 from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSection
-from lattice.server.config.telemetry_section import TelemetrySection
 
 
 @asynccontextmanager
@@ -89,7 +88,7 @@ async def open_metric_store(
         yield None
         return
     store = HttpMetricStore(
-        StorePlace(
+        StoreAddress(
             endpoint=section.tsdb_endpoint,
             username=section.tsdb_username or "",
             password_file=section.tsdb_password_file,
@@ -108,9 +107,7 @@ ANY_REGION = "us-east-1"
 """The region for signatures to stores without regions."""
 
 
-def open_objects(
-    objects: ObjectsSection, single: Path | None, clock: Clock | None = None
-) -> ObjectStore | None:
+def open_objects(objects: ObjectsSection, single: Path | None) -> ObjectStore | None:
     """None if neither a store nor a folder is configured. Raises `ConfigurationError`.
 
     The section has been checked, so the keys for S3 are set. It sends nothing yet, so a server
@@ -124,7 +121,7 @@ def open_objects(
     assert objects.access_key_file is not None
     assert objects.secret_key_file is not None
     endpoint = objects.endpoint or f"https://s3.{objects.region}.amazonaws.com"
-    place = S3Place(
+    location = S3Address(
         bucket=url.bucket,
         prefix=url.prefix,
         endpoint=endpoint.rstrip("/"),
@@ -134,7 +131,7 @@ def open_objects(
         ca=objects.ca,
         allow_http=endpoint.startswith("http://"),
     )
-    return S3ObjectStore(place, clock or SystemClock())
+    return S3ObjectStore(location, SystemClock())
 
 
 @asynccontextmanager

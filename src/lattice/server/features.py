@@ -25,7 +25,7 @@ from lattice.features.sharing import wiring as sharing
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
-from lattice.features.telemetry.convert.looks import sight_of
+from lattice.features.telemetry.convert.snapshots import node_snapshot_of
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
@@ -61,7 +61,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
 def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     base, config, access = ground.foundation, ground.config, ground.foundation.nodes
     assert access is not None
-    asking = NodeQueries(access.streams, access.signer, access.attempts.of, sight_of)
+    asking = NodeQueries(access.streams, access.signer, access.attempts.of, node_snapshot_of)
     yield agents.wire(served.parts.enrolment, served.parts.trust)
     yield link.wire(base, access)
     yield telemetry.wire(base, served.measurement.modes)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.signedstate import SignedStateStore
-from lattice.adapters.slurm.accounted import SlurmAccounting
-from lattice.adapters.slurm.jobfiles import SlurmJobFiles
+from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
@@ -22,19 +20,16 @@ from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
 from lattice.domain.vcluster import VclusterKind
-from lattice.features.link.service.peers import Peers
-from lattice.features.locks.service.book import LIST_EVERY_S, LOCKS, LockBook
+from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
-from lattice.features.sharing.service.shares import SHARES, SharedAllocations
-from lattice.foundation.foundation import Foundation, NodeAccess
-from lattice.foundation.journal import LoggedJournal
+from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
+from lattice.foundation.foundation import Foundation, LoggedJournal, NodeAccess
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.cluster.agent_listener import Links, open_links
 from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
-from lattice.server.cluster.limits import Limits, open_limits
-from lattice.server.cluster.presence import show_presence
+from lattice.server.cluster.limits import Limits, NoOtherReplica, open_limits
 from lattice.server.cluster.state import AgreedState, open_state
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
@@ -61,27 +56,6 @@ class Process:
     replica: str
     """The id of this server among the replicas."""
 
-    @classmethod
-    def of(
-        cls,
-        config: ServerConfig,
-        clock: Clock,
-        log: structlog.stdlib.BoundLogger,
-        supervisor: Supervisor,
-    ) -> Process:
-        """Make the process parts, with a new replica id."""
-        own_metrics = OwnMetrics()
-        own_metrics.count_by("loop_failures_total", "loop", lambda: supervisor.failures)
-        return cls(
-            config=config,
-            clock=clock,
-            log=log,
-            own_metrics=own_metrics,
-            supervisor=supervisor,
-            journal=LoggedJournal(log, own_metrics),
-            replica=new_replica_id(),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
@@ -94,8 +68,6 @@ class Cluster:
     limits: Limits
     identity: AgentParts | None
     """None: no identity is configured."""
-    peers: Peers | None
-    """The other replicas, if there is an identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +97,24 @@ async def open_ground(
     clock: Clock,
     log: structlog.stdlib.BoundLogger,
     supervisor: Supervisor,
-    *,
-    single: Path | None = None,
 ) -> AsyncIterator[Ground]:
     """All parts until the context ends. Raises `ConfigurationError`."""
-    process = Process.of(config, clock, log, supervisor)
+    own_metrics = OwnMetrics()
+    own_metrics.count_by("loop_failures_total", "loop", lambda: supervisor.failures)
+    process = Process(
+        config=config,
+        clock=clock,
+        log=log,
+        own_metrics=own_metrics,
+        supervisor=supervisor,
+        journal=LoggedJournal(log, own_metrics),
+        replica=new_replica_id(),
+    )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        scheduler = await enter(open_scheduler(config, clock, process.own_metrics, supervisor))
+        scheduler = await enter(open_scheduler(config, clock, own_metrics, supervisor))
         verifier = await enter(open_verifier(config.api, clock, supervisor))
-        cluster = await enter(_open_cluster(process, single))
+        cluster = await enter(_open_cluster(process))
         metrics = await enter(open_metric_store(config.telemetry, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
         foundation = _foundation(
@@ -142,7 +122,7 @@ async def open_ground(
             cluster,
             scheduler=scheduler,
             metrics=metrics,
-            objects=open_objects(config.objects, single),
+            objects=open_objects(config.objects, config.single),
             agents=agents,
         )
         yield Ground(
@@ -155,15 +135,15 @@ async def open_ground(
 
 
 @asynccontextmanager
-async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[Cluster]:
+async def _open_cluster(process: Process) -> AsyncIterator[Cluster]:
     config, clock, supervisor = process.config, process.clock, process.supervisor
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        agreed = await enter(open_state(config.quorum, single, clock, process.log, supervisor))
+        agreed = await enter(open_state(config, clock, process.log, supervisor))
         state = agreed.store
         shares = await enter(_open_shares(state, clock, supervisor))
         view = await enter(open_cluster_view(config, state, clock, process.replica, supervisor))
-        show_presence(process.own_metrics, view.presences)
+        view.presences.show(process.own_metrics)
         locks = await enter(_open_locks(state, clock, supervisor))
         identity = await enter(
             open_agents(
@@ -176,7 +156,6 @@ async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[
                 replicas=view.addresses,
             )
         )
-        peers = await enter(_open_peers(identity)) if identity else None
         limits = await enter(
             open_limits(
                 config.rate_limits,
@@ -187,7 +166,7 @@ async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[
                 replica=process.replica,
                 lease=view.membership.require_lease,
                 replicas=view.ids,
-                others=PeerBuckets(peers, view) if peers else None,
+                others=PeerBuckets(identity.peers, view) if identity else NoOtherReplica(),
             )
         )
         yield Cluster(
@@ -197,7 +176,6 @@ async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[
             locks=locks,
             limits=limits,
             identity=identity,
-            peers=peers,
         )
 
 
@@ -205,8 +183,8 @@ async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[
 async def _open_agents(
     process: Process, cluster: Cluster, scheduler: Scheduler, metrics: MetricStore | None
 ) -> AsyncIterator[ServedAgents | None]:
-    parts, peers = cluster.identity, cluster.peers
-    if parts is None or peers is None:
+    parts = cluster.identity
+    if parts is None:
         yield None
         return
     views = process.config.views
@@ -221,7 +199,7 @@ async def _open_agents(
         is_sensitive=lambda each: views.kind_of(each.vcluster) is VclusterKind.SENSITIVE,
     )
     opening = open_links(
-        cluster.view, parts, peers, cluster.locks, process.own_metrics, process.supervisor
+        cluster.view, parts, cluster.locks, process.own_metrics, process.supervisor
     )
     async with (
         opening as links,
@@ -278,7 +256,7 @@ def _node_access(agents: ServedAgents) -> NodeAccess:
     return NodeAccess(
         streams=agents.links.desk,
         signer=agents.parts.signer,
-        looks=measurement.looks,
+        looks=measurement.snapshots,
         modes=measurement.modes.of,
         attempts=measurement.attempts,
     )
@@ -304,12 +282,3 @@ async def _open_locks(
         Loop("changed locks", book.run, OnFailure.RESTART),
     ):
         yield book
-
-
-@asynccontextmanager
-async def _open_peers(agents: AgentParts) -> AsyncIterator[Peers]:
-    peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
-    try:
-        yield peers
-    finally:
-        await peers.aclose()

@@ -16,7 +16,7 @@ from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import reset_inherited_signals
-from lattice.server.cluster.agents import begin_identity, succeed_identity, with_single_identity
+from lattice.server.cluster.agents import as_single_server, begin_identity, succeed_identity
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
 from lattice.server.serve import serve
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             begin_identity(options.config, os.environ)
         config = load_server_config(options.config, os.environ)
         if options.single:
-            config = with_single_identity(config, options.single)
+            config = as_single_server(config, options.single)
         log = configure_logging(config.log.level, console=config.log.format is LogFormat.CONSOLE)
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             pauses = LoopPauses()
             with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
-                runner.run(serve(config, log, pauses, single=options.single))
+                runner.run(serve(config, log, pauses))
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit

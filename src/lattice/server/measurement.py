@@ -23,15 +23,15 @@ from lattice.features.telemetry.rpc import MetricIntakeRpc
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.job_settings_publisher import (
     JobSettingsPublisher,
-    run_under_way,
+    current_run,
 )
 from lattice.features.telemetry.service.modes import MODES, AgreedModes
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
 from lattice.features.telemetry.service.sample_writer import SampleWriting
-from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.config.engine_sections import TelemetrySection
 from lattice.wire.v1.telemetry_pb2_grpc import add_MetricIntakeServicer_to_server
 
 
@@ -57,7 +57,7 @@ class Measurement:
     intake: MetricIntakeRpc
     modes: AgreedModes
     attempts: AttemptFinder
-    looks: AgentSnapshots
+    snapshots: AgentSnapshots
 
     def offer_agents(self, listener: aio.Server) -> None:
         """Add the intake to the listener for agents."""
@@ -72,31 +72,34 @@ async def open_measurement(
     clock, own_metrics, supervisor = needs.clock, needs.own_metrics, needs.supervisor
     view = WatchedStateView(needs.state, MODES, clock)
     modes = agreed_modes(needs.scheduler, needs.state, clock, section, view)
-    run_of = run_under_way(needs.is_sensitive, clock) if section.nodes_write else None
-    telling = JobSettingsPublisher(needs.scheduler, modes, clock, run_of)
+    run_of = current_run(needs.is_sensitive, clock) if section.nodes_write else None
+    publisher = JobSettingsPublisher(needs.scheduler, modes, clock, run_of)
     attempts = AttemptFinder(needs.scheduler, clock)
-    looks = AgentSnapshots(
-        Means(nodes=nodes, signer=signer, clock=clock, whose=attempts.of, modes=modes.of)
+    snapshots = AgentSnapshots(
+        Means(nodes=nodes, signer=signer, clock=clock, find_attempt=attempts.of, modes=modes.of)
     )
     own_metrics.show(
         lambda: {
             "telemetry_allocations_in_debug": float(modes.debugging),
-            "telemetry_nodes_followed": float(looks.followed),
+            "telemetry_nodes_followed": float(snapshots.followed),
         }
     )
-    own_metrics.watch(lambda: {"telemetry_news_dropped_total": float(looks.dropped_total)})
+    own_metrics.watch(lambda: {"telemetry_news_dropped_total": float(snapshots.dropped_total)})
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(looks.aclose)
+        stack.push_async_callback(snapshots.aclose)
         intake = None
         if needs.store is not None:
             intake = await stack.enter_async_context(_sample_intake(needs, needs.store, attempts))
         loops = supervisor.running(
             Loop("state telemetry", view.run, OnFailure.RESTART),
-            Loop("telemetry told", telling.run, OnFailure.RESTART),
+            Loop("telemetry told", publisher.run, OnFailure.RESTART),
         )
         await stack.enter_async_context(loops)
         yield Measurement(
-            intake=MetricIntakeRpc(intake, telling), modes=modes, attempts=attempts, looks=looks
+            intake=MetricIntakeRpc(intake, publisher),
+            modes=modes,
+            attempts=attempts,
+            snapshots=snapshots,
         )
 
 
@@ -124,7 +127,6 @@ def agreed_modes(
     section: TelemetrySection,
     view: StateView,
 ) -> AgreedModes:
-    """The modes of this cluster."""
 
     def unfinished() -> frozenset[str] | None:
         try:

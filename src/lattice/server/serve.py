@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import structlog
 
@@ -22,7 +21,7 @@ from lattice.server.cluster.agent_listener import agent_listener
 from lattice.server.config.sections import ServerConfig
 from lattice.server.features import features
 from lattice.server.foundation import Ground, open_ground
-from lattice.server.listeners.faces import Faces, compose
+from lattice.server.listeners.composition import Faces, compose
 from lattice.server.listeners.listeners import (
     listening,
     open_connections,
@@ -30,17 +29,13 @@ from lattice.server.listeners.listeners import (
     show_connections,
 )
 from lattice.server.listeners.rest_app import Description
-from lattice.server.tls import ServerTls
+from lattice.server.tls import ListenerTls
 
 
 async def serve(
-    config: ServerConfig,
-    log: structlog.stdlib.BoundLogger,
-    pauses: LoopPauses,
-    *,
-    single: Path | None = None,
+    config: ServerConfig, log: structlog.stdlib.BoundLogger, pauses: LoopPauses
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd.
+    """Serve until SIGTERM or SIGINT.
 
     Raises `LoopFailed` after an orderly stop, if a loop failed that the server needs.
     """
@@ -48,7 +43,7 @@ async def serve(
     clock = SystemClock()
     supervisor = Supervisor(clock, stop.set)
     async with (
-        open_ground(config, clock, log, supervisor, single=single) as ground,
+        open_ground(config, clock, log, supervisor) as ground,
         AsyncExitStack() as stack,
     ):
         faces = await open_features(ground, stack)
@@ -63,7 +58,7 @@ async def serve(
                 "serving",
                 rest=str(config.api.rest_listen),
                 grpc=str(config.api.grpc_listen),
-                tls=tls is not None,
+                tls=tls.encrypts,
                 auth=config.api.auth.value,
             )
             settle(MANY)
@@ -108,8 +103,8 @@ async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
     return faces
 
 
-def _on_signals(stop: asyncio.Event, tls: ServerTls | None) -> None:
+def _on_signals(stop: asyncio.Event, tls: ListenerTls) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, tls.reload if tls else lambda: None)
+    loop.add_signal_handler(signal.SIGHUP, tls.reload)

@@ -21,11 +21,14 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import grpc
+import uvicorn
+from grpc import aio
 
 from lattice.base.errors import ConfigurationError
+from lattice.base.supervisor import Loop, OnFailure
 
 _log = logging.getLogger("lattice.tls")
 _LARGEST_FILE_BYTES = 1 << 20
@@ -44,9 +47,13 @@ class TlsFiles:
     authorities: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Changes whenever a file is written, replaced or linked elsewhere; raises `OSError`."""
+        """Changes whenever a file is written, replaced or linked elsewhere."""
         files = (self.certificate, self.key, self.authorities)
-        found = [file.stat() for file in files if file is not None]
+        try:
+            found = [file.stat() for file in files if file is not None]
+        except OSError:
+            # A file between unlink and rename; when it is back, the stamp differs.
+            return ()
         return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
 
 
@@ -134,12 +141,12 @@ def _no_password() -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        words = {
+        reasons = {
             None: "no certificate in PEM form",
             "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
             "NO_START_LINE": "PEM expected",
         }
-        return words.get(error.reason) or error.reason.lower().replace("_", " ")
+        return reasons.get(error.reason) or error.reason.lower().replace("_", " ")
     return str(error)
 
 
@@ -165,8 +172,28 @@ class ReloadingContext(ssl.SSLContext):
         return self.current().wrap_socket(*args, **options)
 
 
+class PlainText:
+    """Both listeners without TLS."""
+
+    encrypts = False
+    loops: tuple[Loop, ...] = ()
+
+    def prepare_http(self, config: uvicorn.Config) -> None:
+        """Nothing to set."""
+
+    def add_grpc_port(self, server: aio.Server, address: str) -> None:
+        """Open the port. Raises `RuntimeError` if the address can't be used."""
+        server.add_insecure_port(address)
+
+    def reload(self) -> bool:
+        """There are no files."""
+        return True
+
+
 class ServerTls:
     """The TLS of the server: the current material, and the watch that renews it."""
+
+    encrypts = True
 
     def __init__(
         self, files: TlsFiles, *, rest_mtls: bool = False, grpc_mtls: bool = False
@@ -174,10 +201,22 @@ class ServerTls:
         self._files = files
         self._rest_mtls = rest_mtls
         self._grpc_mtls = grpc_mtls
-        self._stamp = _stamp_of(files)
+        self._stamp = files.stamp()
         self._material = read_material(files)
         self._context = self._material.context(client_certificate=rest_mtls)
         self._served_to_grpc = self._material
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return (Loop("tls", self.watch, OnFailure.RESTART),)
+
+    def prepare_http(self, config: uvicorn.Config) -> None:
+        config.load()
+        config.ssl = self.http_context()
+
+    def add_grpc_port(self, server: aio.Server, address: str) -> None:
+        """Open the port. Raises `RuntimeError` if the address can't be used."""
+        server.add_secure_port(address, self.grpc_credentials())
 
     def http_context(self) -> ssl.SSLContext:
         """For `uvicorn.Config.ssl`; follows every reload."""
@@ -194,7 +233,7 @@ class ServerTls:
 
     def reload(self) -> bool:
         """Read the files again, changed or not; False if they were refused."""
-        self._stamp = _stamp_of(self._files)
+        self._stamp = self._files.stamp()
         try:
             material = read_material(self._files)
             context = material.context(client_certificate=self._rest_mtls)
@@ -211,7 +250,7 @@ class ServerTls:
         """Reload on every change of the files, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
-            if _stamp_of(self._files) != self._stamp:
+            if self._files.stamp() != self._stamp:
                 self.reload()
 
     def _fetch_for_grpc(self) -> grpc.ServerCertificateConfiguration | None:
@@ -228,9 +267,4 @@ class ServerTls:
         return grpc.ssl_server_certificate_configuration(pairs, root_certificates=roots)
 
 
-def _stamp_of(files: TlsFiles) -> tuple[tuple[int, int, int, int], ...]:
-    try:
-        return files.stamp()
-    except OSError:
-        # A file between unlink and rename; when it is back, the stamp differs.
-        return ()
+ListenerTls: TypeAlias = ServerTls | PlainText

@@ -60,13 +60,13 @@ class GrpcCarrier:
         try:
             await self._stream.write(message)
         except _LOST as error:
-            raise CarrierLost(_words(error)) from None
+            raise CarrierLost(_reason(error)) from None
 
     async def receive_raw(self) -> bytes:
         try:
             message = await self._stream.read()
         except _LOST as error:
-            raise CarrierLost(_words(error)) from None
+            raise CarrierLost(_reason(error)) from None
         if message is EOF or not isinstance(message, bytes):
             raise CarrierLost("the other side has ended the stream")
         return message
@@ -82,7 +82,7 @@ class GrpcCarrier:
 
 async def relay(one: Carrier, other: Carrier) -> None:
     """Pass on everything, both ways, until either side is lost. Does not raise for that."""
-    tasks = [asyncio.ensure_future(_pass(*way)) for way in ((one, other), (other, one))]
+    tasks = [asyncio.ensure_future(_pass(*ends)) for ends in ((one, other), (other, one))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -131,7 +131,7 @@ def read_frame(message: bytes) -> Frame:
         raise CarrierLost("what came is no frame") from None
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, aio.AioRpcError):
         code = error.code()
         if code is grpc.StatusCode.UNAVAILABLE or error.details() == _CORE:

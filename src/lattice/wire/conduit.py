@@ -43,7 +43,7 @@ class Conduit:
         self._closed = False
         self._ended = False
         self._begun = self._met = False
-        self._heard = False
+        self._received = False
         self._ping_due = False
         self._carrying = asyncio.Lock()
 
@@ -132,7 +132,7 @@ class Conduit:
     async def _read_from(self, carrier: Carrier) -> None:
         while not self.over:
             frame = await carrier.receive()
-            self._heard = self._met = self._begun = True
+            self._received = self._met = self._begun = True
             self._pipe.receive(frame)
             self._incoming.set()
             self._room.set()
@@ -147,11 +147,11 @@ class Conduit:
                 raise CarrierLost(f"no answer within {self._first_word_s:.0f} s")
         silent_s = 0.0
         while silent_s < self._silence_s:
-            self._heard = False
+            self._received = False
             await asyncio.sleep(self._ping_every_s)
             self._ping_due = True
             self._outgoing.set()
-            silent_s = 0.0 if self._heard else silent_s + self._ping_every_s
+            silent_s = 0.0 if self._received else silent_s + self._ping_every_s
         raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
 
     def _check_open(self) -> None:

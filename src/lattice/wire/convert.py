@@ -52,7 +52,6 @@ def value_of(message: Message, kind: type[V], *, missing: frozenset[str] = froze
 
 
 def moment(stamp: Timestamp) -> datetime:
-    """A protobuf time as an aware one."""
     return stamp.ToDatetime(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: records as they come, a sign of life when none do, and errors.
+"""Server-sent events: records as they come, a keepalive comment when none do, and errors.
 
 Each event is sent at once and nothing is queued here. So a slow reader slows the source of the
 records.
@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from lattice.base.errors import InternalError, LatticeError
-from lattice.wire.door import NextChange, never_changes
+from lattice.wire.interceptor import RECHECK_EVERY_S, NextChange, never_changes
 from lattice.wire.status import http_error
 
 _TEXT = {"type": "string"}
@@ -32,8 +32,7 @@ DESCRIPTION: dict[str, Any] = {
         }
     },
 }
-LIFE_EVERY_S = 5.0
-RECHECK_EVERY_S = 60.0
+KEEPALIVE_EVERY_S = 5.0
 _LAST_WORD_S = 5.0
 _ENCODER = msgspec.json.Encoder()
 
@@ -65,12 +64,12 @@ class EventStream(StreamingResponse):
         start = {"type": "http.response.start", "status": self.status_code}
         await send(start | {"headers": self.raw_headers})
         outlet = _Outlet(send)
-        await outlet.say(b": lattice\n\n")
-        telling = asyncio.create_task(self._tell(outlet), name="events")
+        await outlet.send(b": lattice\n\n")
+        sender = asyncio.create_task(self._send_records(outlet), name="events")
         try:
-            await self._attend(telling, outlet)
+            await self._attend(sender, outlet)
             # Raises what ended the records, if it was an error.
-            telling.result()
+            sender.result()
             last = b"event: end\ndata: {}\n\n"
         except LatticeError as error:
             last = _error(error, self._request_id)
@@ -78,39 +77,39 @@ class EventStream(StreamingResponse):
             self._on_defect(error)
             last = _error(InternalError("Lattice has failed here."), self._request_id)
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
         # A reader that does not read gets no last event: the connection is closed instead.
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORD_S):
-                await outlet.say(last)
+                await outlet.send(last)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self, outlet: _Outlet) -> None:
+    async def _send_records(self, outlet: _Outlet) -> None:
         async for record, cursor in self._records:
-            await outlet.say(_event(record, cursor))
+            await outlet.send(_event(record, cursor))
 
-    async def _attend(self, telling: asyncio.Task[None], outlet: _Outlet) -> None:
-        """Until the records end: send signs of life, and check that the caller may still read."""
+    async def _attend(self, sender: asyncio.Task[None], outlet: _Outlet) -> None:
+        """Send keepalive comments until the records end, and recheck the caller."""
         loop = asyncio.get_running_loop()
         checked = loop.time()
         change = self._next_change()
         try:
-            while not telling.done():
+            while not sender.done():
                 outlet.silent = True
                 await asyncio.wait(
-                    {telling, change},
-                    timeout=LIFE_EVERY_S,
+                    {sender, change},
+                    timeout=KEEPALIVE_EVERY_S,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if telling.done():
+                if sender.done():
                     return
                 if change.done() or loop.time() - checked >= RECHECK_EVERY_S:
                     checked = loop.time()
                     change = self._next_change() if change.done() else change
                     await self._recheck()
                 if outlet.silent and not outlet.sending:
-                    await outlet.say(b": alive\n\n")
+                    await outlet.send(b": alive\n\n")
         finally:
             change.cancel()
 
@@ -128,7 +127,7 @@ class _Outlet:
         """True while the reader has not taken the previous text."""
         return self._turn.locked()
 
-    async def say(self, text: bytes) -> None:
+    async def send(self, text: bytes) -> None:
         self.silent = False
         async with self._turn:
             await self._send({"type": "http.response.body", "body": text, "more_body": True})

@@ -2,7 +2,8 @@
 
 A feature can only offer a route through `GuardedRoutes`, which needs the name of an rpc. An rpc is
 only reached through `GuardInterceptor`. Both look up the declared permission and call the same
-`Authorise` before a handler runs, so an unguarded handler is impossible.
+`Authorise` before a handler runs, so an unguarded handler is impossible. Only the protos declare
+permissions. A method without one is an error before anything listens.
 
 The body of a request is bounded while it is read, then strictly decoded. FastAPI would read a whole
 body before any guard runs. So a route with a body reads it here, after the caller is known, and
@@ -11,28 +12,65 @@ never more of it than the route allows.
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
+from google.protobuf.descriptor import FileDescriptor
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.routing import WebSocketRoute
 
 from lattice.base.errors import PermissionRefused, UsageError
-from lattice.wire.door import Context, GuardingInterceptor, NextChange, never_changes
-from lattice.wire.permissions import UndeclaredPermission
-from lattice.wire.websocket import SocketCaller, SocketDoor, SocketLine, SocketRules
+from lattice.base.operation import PREFIX
+from lattice.wire import v1
+from lattice.wire.interceptor import (
+    RECHECK_EVERY_S,
+    Context,
+    GuardingInterceptor,
+    NextChange,
+    never_changes,
+)
+from lattice.wire.v1 import options_pb2
+from lattice.wire.websocket import SocketCaller, SocketEndpoint, SocketLine, SocketRules
 
 T = TypeVar("T")
-
 LARGEST_BYTES = 64 * 1024
-
 # What a browser sends for a request that another site's page made.
 _FOREIGN = frozenset({"cross-site", "same-site"})
+Caller = TypeVar("Caller")
+Caller_co = TypeVar("Caller_co", covariant=True)
+_CALLER: ContextVar[Any] = ContextVar("lattice_grpc_caller")
+
+
+class UndeclaredPermission(Exception):
+    """An rpc without a permission, or one that does not exist."""
+
+
+def declared_permissions() -> dict[str, str]:
+    """Every rpc as `lattice.v1.Service/Method`, with the name of its permission."""
+    table: dict[str, str] = {}
+    for module in pkgutil.iter_modules(v1.__path__):
+        if module.name.endswith("_pb2"):
+            table.update(_of_file(import_module(f"{v1.__name__}.{module.name}").DESCRIPTOR))
+    return table
+
+
+def _of_file(file: FileDescriptor) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for service in file.services_by_name.values():
+        for method in service.methods:
+            value = method.GetOptions().Extensions[options_pb2.permission]
+            rpc = f"{service.full_name}/{method.name}"
+            if value == options_pb2.PERMISSION_UNSPECIFIED:
+                raise UndeclaredPermission(f"{rpc} declares no permission")
+            table[rpc] = options_pb2.Permission.Name(value)
+    return table
 
 
 def refuse_foreign_page(request: Request) -> None:
@@ -75,21 +113,9 @@ async def _bytes(request: Request, largest_bytes: int) -> bytes:
 
 
 def described_body(kind: type) -> dict[str, Any]:
-    """The OpenAPI description of such a body."""
     schema = TypeAdapter(kind).json_schema()
     schema["additionalProperties"] = False
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-Caller = TypeVar("Caller")
-Caller_co = TypeVar("Caller_co", covariant=True)
-Body = TypeVar("Body")
-
-RECHECK_EVERY_S = 300.0
-"""How often the token of an open stream is checked again."""
-
-PREFIX = "/v1"
-"""The prefix of every path that is not bare. The HTTP application rewrites `/api/v1` to this."""
 
 
 class Authorise(Protocol[Caller_co]):
@@ -114,8 +140,6 @@ class GuardedRoutes(Generic[Caller]):
         self._on_defect = on_defect
         self.next_change = next_change
         self.router = APIRouter()
-        self.rpc_of_path: dict[str, str] = {}
-        """Of routes that only read."""
         self.rpc_of_route: dict[tuple[str, str], str] = {}
         """Of all routes, by method and path."""
 
@@ -145,12 +169,6 @@ class GuardedRoutes(Generic[Caller]):
             options["openapi_extra"] = described_body(body)
         return self._offer(method, path, rpc, "" if bare else PREFIX, options)
 
-    def post(
-        self, path: str, *, rpc: str, body: type | None = None, bare: bool = False, **options: Any
-    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-        """Offer a POST."""
-        return self.change("POST", path, rpc=rpc, body=body, bare=bare, **options)
-
     def socket(
         self,
         path: str,
@@ -163,10 +181,10 @@ class GuardedRoutes(Generic[Caller]):
         permission = self._permissions.get(rpc)
         if permission is None:
             raise UndeclaredPermission(f"WebSocket {path}: {rpc} declares no permission")
-        door = SocketDoor(
+        endpoint = SocketEndpoint(
             rules, self.authorised(rpc), handler, lambda defect: self._on_defect(rpc, defect)
         )
-        self.router.routes.append(WebSocketRoute(PREFIX + path, door))
+        self.router.routes.append(WebSocketRoute(PREFIX + path, endpoint))
 
     def authorised(self, rpc: str) -> Callable[[str], Awaitable[Caller]]:
         """Authorises a token for one rpc, for handlers that check it again themselves."""
@@ -193,8 +211,6 @@ class GuardedRoutes(Generic[Caller]):
 
         def offer(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
             self.rpc_of_route[method, prefix + path] = rpc
-            if method == "GET":
-                self.rpc_of_path[prefix + path] = rpc
             # Failures are the same for every route, so the description of the API has them once.
             self.router.add_api_route(
                 prefix + path,
@@ -207,9 +223,7 @@ class GuardedRoutes(Generic[Caller]):
 
         return offer
 
-    async def body(
-        self, request: Request, kind: type[Body], largest_bytes: int = LARGEST_BYTES
-    ) -> Body:
+    async def body(self, request: Request, kind: type[T], largest_bytes: int = LARGEST_BYTES) -> T:
         """The body of the request, read only after the guard."""
         return await read_body(request, kind, largest_bytes)
 
@@ -252,9 +266,6 @@ class GuardedRoutes(Generic[Caller]):
             )
 
         return guard
-
-
-_CALLER: ContextVar[Any] = ContextVar("lattice_grpc_caller")
 
 
 def grpc_caller() -> Any:

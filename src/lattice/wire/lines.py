@@ -33,7 +33,7 @@ class TerminalLine(Protocol):
     async def send(self, frame: bytes) -> None:
         """Send a frame. Raises `LineClosed`."""
 
-    async def say(self, word: str) -> None:
+    async def send_word(self, word: str) -> None:
         """Send a word. Raises `LineClosed`."""
 
     async def close(self, code: int, reason: str) -> None:
@@ -62,7 +62,7 @@ class GrpcLine:
     async def send(self, frame: bytes) -> None:
         await self._send(wrapped(frame))
 
-    async def say(self, word: str) -> None:
+    async def send_word(self, word: str) -> None:
         await self._send(Frame(word=word).SerializeToString())
 
     async def close(self, code: int, reason: str) -> None:

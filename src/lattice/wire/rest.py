@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable
@@ -24,12 +25,13 @@ from lattice.base.operation import (
     in_path,
     request_fields,
 )
-from lattice.wire.disconnect import while_connected
 from lattice.wire.events import DESCRIPTION, EventStream
 from lattice.wire.guard import GuardedRoutes
 
+T = TypeVar("T")
+CLIENT_LEFT = 499
+"""A status for the log alone; the client is gone."""
 Caller = TypeVar("Caller")
-
 _ENCODER = msgspec.json.Encoder()
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -149,14 +151,14 @@ def _parameter(path: str, field: RequestField) -> inspect.Parameter:
     if field.wire_name != field.name:
         options["alias"] = field.wire_name.lower() if rule.header else field.wire_name
     if in_path(path, field):
-        place, default = Path(**options), inspect.Parameter.empty
+        source, default = Path(**options), inspect.Parameter.empty
     else:
-        place = Header(**options) if rule.header else Query(**options)
+        source = Header(**options) if rule.header else Query(**options)
         default = inspect.Parameter.empty if field.default is MISSING else _shown_default(field)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[_shown_type(field), place],
+        annotation=Annotated[_shown_type(field), source],
         default=default,
     )
 
@@ -205,3 +207,30 @@ def _member(kind: Any, value: Any) -> Any:
     if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, StrEnum):
         return one_of(kind, value)
     return value
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before the response."""
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """The work's result, or `ClientLeft` after the work was cancelled.
+
+    For requests without a body: other input is ignored.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.create_task(_left(request), name="disconnect")
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientLeft
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

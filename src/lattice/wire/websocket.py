@@ -52,7 +52,7 @@ class SocketLine:
     async def send(self, frame: bytes) -> None:
         await self._out({"type": "websocket.send", "bytes": frame})
 
-    async def say(self, word: str) -> None:
+    async def send_word(self, word: str) -> None:
         await self._out({"type": "websocket.send", "text": word})
 
     async def close(self, code: int, reason: str) -> None:
@@ -164,7 +164,7 @@ class SocketCaller(Generic[Caller]):
         return caller
 
 
-class SocketDoor(Generic[Caller]):
+class SocketEndpoint(Generic[Caller]):
     """An ASGI application for one route: the guard, the upgrade, then the handler."""
 
     def __init__(
@@ -214,12 +214,12 @@ class SocketDoor(Generic[Caller]):
 async def _refuse(send: Send, error: LatticeError) -> None:
     status, body, headers = http_error(error, uuid4().hex)
     content = json.dumps(body).encode()
-    told = {**headers, **SECURITY_HEADERS, "Content-Type": "application/json"}
+    headers = {**headers, **SECURITY_HEADERS, "Content-Type": "application/json"}
     await send(
         {
             "type": "websocket.http.response.start",
             "status": status,
-            "headers": [(name.encode(), value.encode()) for name, value in told.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         }
     )
     await send({"type": "websocket.http.response.body", "body": content, "more_body": False})

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lattice.probes.dcgm import DcgmText, parse_values
 from lattice.probes.dcgm_blanks import is_blank
-from lattice.probes.dcgm_text import DcgmText, told_in
 
 FIELDS = {
     "DCGM_FI_DEV_GPU_UTIL": None,
@@ -69,8 +69,8 @@ def seeds() -> Iterable[bytes]:
 
 def try_one(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
-    told = told_in(text, FIELDS)
-    by_line = [told_in(line, FIELDS) for line in text.split("\n")]
+    told = parse_values(text, FIELDS)
+    by_line = [parse_values(line, FIELDS) for line in text.split("\n")]
     assert told == [each for line in by_line for each in line]
     for line, found in zip(text.split("\n"), by_line, strict=True):
         assert len(found) <= 1

@@ -56,8 +56,7 @@ from lattice.domain.probed import (
     read_stacks,
     read_tasks,
     write_mounts,
-    write_stacks,
-    write_tasks,
+    write_reports,
 )
 from lattice.domain.submission import CancelQuestion
 from lattice.domain.terminal import BadMessage, read_message, write_message
@@ -169,7 +168,7 @@ class _Court:
         offered = [name for name, verb in VERBS.items() if verb.role is role]
         clock = ProvenClock(self.clock)
         return GrantJudge(
-            role=role, place=place, allowed_uid=1, keys_file=keys, offered=offered, clock=clock
+            role=role, location=place, allowed_uid=1, keys_file=keys, offered=offered, clock=clock
         )
 
     def grant(self, act: Act, place: str, question: Question) -> str:
@@ -272,8 +271,8 @@ def _telling(data: bytes) -> None:
     for each in write_telling(telling):
         read_telling(each, again)
     assert again == telling
-    for kind in telling.told:
-        for rows in telling.told[kind].values():
+    for kind in telling.rows:
+        for rows in telling.rows[kind].values():
             _rows(rows)
 
 
@@ -307,7 +306,7 @@ def _tasks(data: bytes) -> None:
     except BadProbe:
         return
     _plain_json(data)
-    assert read_tasks(write_tasks(looks)) == looks
+    assert read_tasks(write_reports(looks)) == looks
 
 
 def _stacks(data: bytes) -> None:
@@ -316,7 +315,7 @@ def _stacks(data: bytes) -> None:
     except BadProbe:
         return
     _plain_json(data)
-    assert read_stacks(write_stacks(looks)) == looks
+    assert read_stacks(write_reports(looks)) == looks
 
 
 def _terminal(data: bytes) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lattice.probes.facts.mounts import file_system_of, read_llite
-from lattice.probes.facts.nfs import MountCounts
+from lattice.probes.facts.mounts import MountCounts, file_system_of, read_llite
 
 TOKENS = (
     b"read_bytes 4 samples [bytes] 4096 1048576 3149824 1099511627776\n",

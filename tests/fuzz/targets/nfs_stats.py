@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lattice.probes.facts.nfs import MountCounts, read_mountstats
+from lattice.probes.facts.mounts import MountCounts, read_mountstats
 
 TOKENS = (
     b"device ",

@@ -14,8 +14,7 @@ from contextlib import suppress
 from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
 from lattice.adapters.slurm.attempts import fold
 from lattice.adapters.slurm.dialect import choose, offered
-from lattice.adapters.slurm.schema import Schema
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable
 
 from lattice.adapters.slurm.accounts import parse_associations
 from lattice.adapters.slurm.gres import gpus_of, indices_in
-from lattice.adapters.slurm.jobfiles import parse_outputs
+from lattice.adapters.slurm.job_details import parse_outputs
 from lattice.adapters.slurm.operator import parse_admitted, parse_states
 from lattice.adapters.slurm.scheduler import leaves, parse_exit_codes, parse_topology
 from lattice.domain.nodeset import LIMIT, NodeSet
+from lattice.domain.operation import AllExcept
 
 TOKENS = (
     b"[",
@@ -102,7 +103,8 @@ def _partitions(text: str) -> None:
     for name, accounts in parse_admitted(text).items():
         lines = [line for line in text.split("\n") if line.startswith(f"PartitionName={name} ")]
         assert lines
-        for account in accounts or ():
+        names = accounts.denied if isinstance(accounts, AllExcept) else accounts
+        for account in names or ():
             assert account
             assert any(account in line for line in lines)
 

@@ -53,9 +53,8 @@ from lattice.server.cluster.limits import Rates, limit_table
 from lattice.server.config.sections import RateLimitsSection
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
-from lattice.wire.guard import GuardInterceptor
+from lattice.wire.guard import GuardInterceptor, declared_permissions
 from lattice.wire.peerguard import PeerGuard
-from lattice.wire.permissions import declared_permissions
 from lattice.wire.rpc import OperationHandlers
 from lattice.wire.v1 import link_pb2 as pb
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
@@ -244,7 +243,7 @@ class Site:
     def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.wait_s = 60.0
-        self.recheck_every_s = 300.0
+        self.recheck_every_s = 60.0
         self.allowed = True
         self.people_show_certificates = False
         paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")

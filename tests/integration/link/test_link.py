@@ -79,7 +79,7 @@ async def test_a_nodes_health_is_written_down_when_it_changes_and_only_then(site
     assert await _health(site, "n1") == NodeHealth()
     held = server.hub.held["n1"]
     said = PbHealth(health="failure", words=["GPU-a is lost\x1b[2J", *["more"] * 20])
-    server.hub.heard(held, Ping(number=1, health=said))
+    server.hub.answer_ping(held, Ping(number=1, health=said))
     assert held.waits
     await eventually_async(lambda: not held.waits)
     written = await _health(site, "n1")
@@ -87,11 +87,11 @@ async def test_a_nodes_health_is_written_down_when_it_changes_and_only_then(site
     assert written.words[0] == "GPU-a is lost␛[2J"
     assert len(written.words) == 8
     entry = await site.store.get(NODES + "n1")
-    server.hub.heard(held, Ping(number=2, health=said))
-    server.hub.heard(held, Ping(number=3))
+    server.hub.answer_ping(held, Ping(number=2, health=said))
+    server.hub.answer_ping(held, Ping(number=3))
     assert not held.waits
     # Nor does one that changes its mind all the time get to write all the time.
-    server.hub.heard(held, Ping(number=4, health=PbHealth(health="healthy")))
+    server.hub.answer_ping(held, Ping(number=4, health=PbHealth(health="healthy")))
     assert not held.waits
     assert await site.store.get(NODES + "n1") == entry
 
@@ -250,7 +250,7 @@ async def test_an_agent_leaves_a_replica_that_was_cut_off_from_the_store_later(
     await eventually_async(lambda: bool(one.membership.lease and two.membership.lease))
     agent = site.agent("n1", one)
     await eventually_async(lambda: _published(one, "n1") and agent.keeper.line is not None)
-    agent.keeper._redial.told([one.address, two.address])
+    agent.keeper._redial.set_replicas([one.address, two.address])
     one.store.away = True
     await eventually_async(lambda: _published(two, "n1"))
     await eventually_async(lambda: "n1" not in one.hub.held)
@@ -269,7 +269,7 @@ async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_b
     await eventually_async(lambda: "n1" in one.hub.held)
     # The server's welcome names the servers, too: what is told before it does not last.
     await eventually_async(lambda: agent.keeper.line is not None)
-    agent.keeper._redial.told([one.address, two.address])
+    agent.keeper._redial.set_replicas([one.address, two.address])
     await eventually_async(lambda: _published(two, "n1"))
     await eventually_async(
         lambda: agent.keeper.line is not None and agent.keeper.line.address == two.address
@@ -307,7 +307,7 @@ async def test_an_agent_that_knows_no_key_yet_waits_and_then_asks_to_try_again(s
     agent.checker.trust(site.signer.public_keys)
     assert (await asked).node == "n1"
     agent.checker.trust(())
-    agent.sessions._key_looks = 1
+    agent.sessions._key_polls = 1
     with pytest.raises(Unavailable, match="does not know the servers' keys yet"):
         await server.probe.ping(OLGA, "n1", 1)
 

@@ -61,7 +61,7 @@ def test_it_is_for_one_act_at_one_place_for_half_a_minute() -> None:
 @pytest.mark.spec("AUTH-9")
 def test_no_life_is_longer_than_the_longest() -> None:
     signer, checker = _pair(ManualClock())
-    grant = checker.check(signer.issue(Act.ECHO, "n1", subject="s", life_s=10**6), Act.ECHO)
+    grant = checker.check(signer.issue(Act.ECHO, "n1", subject="s", ttl_s=10**6), Act.ECHO)
     assert grant.expires - grant.issued == 60
 
 
@@ -146,11 +146,11 @@ def test_one_out_of_its_time_is_told_apart_and_not_used_up() -> None:
 def test_the_time_is_signed_for_one_place_with_a_mark_of_its_own() -> None:
     clock = ManualClock()
     signer, checker = _pair(clock)
-    told = checker.read_time(signer.tell_time("n1", "0a" * 32))
+    told = checker.read_time(signer.sign_time("n1", "0a" * 32))
     assert told.time_ms == int(clock.now().timestamp() * 1000)
     with pytest.raises(BadTime, match="for n2"):
-        checker.read_time(signer.tell_time("n2", "0a" * 32))
+        checker.read_time(signer.sign_time("n2", "0a" * 32))
     with pytest.raises(BadTime, match="does not fit"):
         checker.read_time(signer.issue(Act.ECHO, "n1", subject="s"))
     with pytest.raises(BadGrant, match="does not fit"):
-        checker.check(signer.tell_time("n1", "0a" * 32), Act.ECHO)
+        checker.check(signer.sign_time("n1", "0a" * 32), Act.ECHO)

@@ -14,7 +14,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.allocation import Array, State
 from lattice.domain.sharing import ReadKind, Share, Standing
-from lattice.features.sharing.service.shares import SHARES, SharedAllocations
+from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore

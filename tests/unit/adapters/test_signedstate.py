@@ -30,9 +30,9 @@ from lattice.features.agents.service.records import (
     written,
 )
 from lattice.features.attach.service.tickets import TICKETS, AttachTickets
-from lattice.server.cluster.agents import AgentParts, with_single_identity
+from lattice.server.cluster.agents import AgentParts, as_single_server
 from lattice.server.config.sections import ServerConfig
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.eventually import eventually_async
 from tests.fakes.agent_site import ADMIN, opened_agents
 from tests.fakes.certificates import new_key, node_pair, request
@@ -163,7 +163,7 @@ async def test_trust_records_made_by_hand_give_nothing(tmp_path: Path) -> None:
     """Attack 41, on the parts of a configured server."""
     clock = ManualClock()
     store = InMemoryStateStore(clock)
-    config = with_single_identity(ServerConfig(), tmp_path)
+    config = as_single_server(ServerConfig(), tmp_path)
     async with opened_agents(config, store, clock) as parts:
         assert parts is not None
         later = clock.now().timestamp() + 600
@@ -193,7 +193,7 @@ async def test_a_revocation_without_a_valid_signature_still_refuses(
     """One from before there were signatures keeps its moment: a node enrolled since then is in."""
     clock = ManualClock()
     store = InMemoryStateStore(clock)
-    config = with_single_identity(ServerConfig(), tmp_path)
+    config = as_single_server(ServerConfig(), tmp_path)
     async with opened_agents(config, store, clock) as parts:
         assert parts is not None
         old = _node(parts)

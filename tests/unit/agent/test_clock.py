@@ -162,12 +162,12 @@ async def test_who_refuses_is_not_asked_all_the_time(tmp_path: Path) -> None:
     async with helper_at(tmp_path / "h", bench.helper):
         await bench.look(30)
         assert len(bench.helper.asked) == 2
-        assert await bench.time.tell() == "lattice-helper is older than the agent."
+        assert await bench.time.send_time() == "lattice-helper is older than the agent."
 
 
 async def test_a_node_without_a_helper(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "none")
-    assert "does not answer" in await bench.time.tell()
+    assert "does not answer" in await bench.time.send_time()
 
 
 @pytest.mark.parametrize("output", ["", "x", "0A" * 32])
@@ -175,4 +175,4 @@ async def test_a_helper_that_draws_nonsense(tmp_path: Path, output: str) -> None
     bench = Bench(tmp_path / "h")
     bench.helper.refusal = Answer(outcome=Outcome.DONE, output=output)
     async with helper_at(tmp_path / "h", bench.helper):
-        assert "what can't be" in await bench.time.tell()
+        assert "what can't be" in await bench.time.send_time()

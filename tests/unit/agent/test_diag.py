@@ -8,23 +8,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from lattice.agent.diag import NetworkLooks, task_fact
+from lattice.agent.diag import task_fact
+from lattice.agent.gpuhealth import DriverReads
 from lattice.base.errors import Unavailable
-from lattice.domain.probed import TaskLook
-from lattice.probes.facts.links import NetworkLook
+from lattice.domain.probed import TaskReport
+from lattice.probes.facts.links import NetworkReading
 
-LOOK = NetworkLook(1.0, (), None)
+LOOK = NetworkReading(1.0, (), None)
 
 
 async def test_a_look_is_told_to_all_who_wait_for_it() -> None:
     begun, looks = threading.Event(), []
 
-    def look() -> NetworkLook:
+    def look() -> NetworkReading:
         begun.wait(10)
         looks.append(1)
         return LOOK
 
-    network = NetworkLooks(look, patience_s=10.0)
+    network = DriverReads(look, "network", 10.0, "the driver does not answer")
     waiting = [asyncio.create_task(network(), name=f"look {number}") for number in range(3)]
     await asyncio.sleep(0)
     begun.set()
@@ -38,16 +39,15 @@ async def test_a_look_is_told_to_all_who_wait_for_it() -> None:
 async def test_a_driver_that_hangs_is_said_to_and_no_second_thread_waits_for_it() -> None:
     answers, begun = threading.Event(), []
 
-    def look() -> NetworkLook:
+    def look() -> NetworkReading:
         begun.append(1)
         answers.wait(10)
         return LOOK
 
-    network = NetworkLooks(look, patience_s=0.05)
+    network = DriverReads(look, "network", 0.05, "the driver does not answer")
     for _ in range(3):
         with pytest.raises(Unavailable, match="does not answer"):
             await network()
-    assert await network.or_none() is None
     assert begun == [1]
     answers.set()
     while True:
@@ -59,24 +59,24 @@ async def test_a_driver_that_hangs_is_said_to_and_no_second_thread_waits_for_it(
 
 
 async def test_what_a_look_raises_is_told_once_and_the_next_one_is_new() -> None:
-    results: Iterator[NetworkLook | Exception] = iter((OSError(5, "broken"), LOOK))
+    results: Iterator[NetworkReading | Exception] = iter((OSError(5, "broken"), LOOK))
 
-    def look() -> NetworkLook:
+    def look() -> NetworkReading:
         found = next(results)
         if isinstance(found, Exception):
             raise found
         return found
 
-    network = NetworkLooks(look, patience_s=10.0)
+    network = DriverReads(look, "network", 10.0, "the driver does not answer")
     with pytest.raises(OSError, match="broken"):
         await network()
     assert await network() == LOOK
 
 
 def test_a_process_began_by_the_servers_clock() -> None:
-    look = TaskLook(pid=7, step="0\x1b", rank=2, state="Sx", age_s=60.0, command="a\nb")
+    look = TaskReport(pid=7, step="0\x1b", rank=2, state="Sx", age_s=60.0, command="a\nb")
     fact = task_fact(look, 1000.0)
     assert (fact.started, fact.rank, fact.state) == (940.0, 2, "S")
     assert fact.step.isprintable()
     assert fact.command.isprintable()
-    assert task_fact(TaskLook(pid=7, step="0", rank=None, state="R"), 1000.0).started is None
+    assert task_fact(TaskReport(pid=7, step="0", rank=None, state="R"), 1000.0).started is None

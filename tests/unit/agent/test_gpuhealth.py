@@ -10,16 +10,16 @@ import pytest
 
 from lattice.agent.gpuhealth import SILENT, GpuHealthWatch
 from lattice.domain.node import HealthState, NodeHealth
-from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
+from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuReading
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
-SOUND = GpuLook(time=RECORDED.timestamp(), cards=(CardCondition(uuid="GPU-a"),))
+SOUND = GpuReading(time=RECORDED.timestamp(), cards=(CardCondition(uuid="GPU-a"),))
 
 
 class Looks:
     """The watch, run until it has slept so many times."""
 
-    def __init__(self, look: Callable[[], GpuLook], patience_s: float = 10.0) -> None:
+    def __init__(self, look: Callable[[], GpuReading], patience_s: float = 10.0) -> None:
         self.slept = asyncio.Semaphore(0)
         self.watch = GpuHealthWatch(
             look,
@@ -58,7 +58,7 @@ async def test_before_the_first_look_nothing_is_known() -> None:
 async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile() -> None:
     freed, asked = threading.Event(), []
 
-    def hang() -> GpuLook:
+    def hang() -> GpuReading:
         asked.append(1)
         freed.wait(30)
         return SOUND
@@ -74,7 +74,7 @@ async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile
 
 @pytest.mark.spec("OPS-10")
 async def test_a_binding_that_raises_is_told_in_its_words() -> None:
-    def fail() -> GpuLook:
+    def fail() -> GpuReading:
         raise RuntimeError("no such symbol")
 
     (found,) = await Looks(fail).health_after(1)

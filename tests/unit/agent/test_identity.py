@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.agent.config import AgentSettings
 from lattice.agent.identity import AgentIdentity
-from lattice.agent.identity_cascade import Cascade, IdentityOptions, NoIdentity
+from lattice.agent.identity_cascade import Cascade, NoIdentity
 from lattice.agent.identity_store import (
     IdentityRefused,
     IdentityStore,
@@ -25,6 +27,7 @@ from lattice.agent.identity_store import (
     held,
     new_request,
 )
+from lattice.agent.sections import AgentConfig, BootstrapSection
 from lattice.base.errors import ConfigurationError, LatticeError, PermissionRefused, Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act, BadGrant
@@ -78,6 +81,17 @@ class FakeIssuer:
         return self.credentials(identity.peer.name, csr)
 
 
+def settings_of(node: str, state_dir: Path, **named: Any) -> AgentSettings:
+    """As the agent loads them; `bootstrap_…` and the token's file stand in the file."""
+    begin = "bootstrap_"
+    files = {name.removeprefix(begin): named.pop(name) for name in [*named] if begin in name}
+    token_file = named.pop("enrol_token_file", None)
+    config = AgentConfig(
+        state_dir=state_dir, bootstrap=BootstrapSection(**files), enrol_token_file=token_file
+    )
+    return AgentSettings(config, node, (), (), **named)
+
+
 class Node:
     """A node with its folder, a server that signs, and time that moves when it sleeps."""
 
@@ -90,12 +104,12 @@ class Node:
         self.until_s = 0.0
 
     def identity(self, checker: GrantChecker | None = None, **named: object) -> AgentIdentity:
-        options = IdentityOptions(node="n1", state_dir=self.folder / "state", **named)  # type: ignore[arg-type]
-        cascade = Cascade(options, self.store, self.issuer, self.clock)
+        settings = settings_of("n1", self.folder / "state", **named)
+        cascade = Cascade(settings, self.store, self.issuer, self.clock)  # type: ignore[arg-type]
         return AgentIdentity(
             cascade,
             self.store,
-            self.issuer,
+            self.issuer,  # type: ignore[arg-type]
             self.clock,
             checker=checker,
             replicas=("10.0.0.9:50052",),

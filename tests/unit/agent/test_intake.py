@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lattice.agent.intake import LinkedIntake
+from lattice.agent.logs import LinkedIntake
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.manual_clock import ManualClock

@@ -16,7 +16,7 @@ from grpc import aio
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.config import load_agent_config
-from lattice.agent.metrics_door import MetricsDoor, door_place
+from lattice.agent.metrics_endpoint import MetricsEndpoint, metrics_address
 from lattice.agent.telemetry import LinkedTelemetry, OutputSigns, TelemetryParts
 from lattice.base.errors import ConfigurationError, Unavailable, UsageError
 from lattice.domain.alert import AlertRule
@@ -25,8 +25,8 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.telemetry.convert.told import told_of
-from lattice.features.telemetry.node.sender import StoredBatch
+from lattice.features.telemetry.convert.batches import StoredBatch
+from lattice.features.telemetry.convert.job_settings import settings_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.manual_clock import RECORDED, ManualClock
@@ -126,7 +126,7 @@ async def test_a_node_without_a_link_says_so() -> None:
 async def test_what_is_told_is_heard_until_the_node_is_linked_anew(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr("lattice.agent.telemetry._LOOK_S", 0)
+    monkeypatch.setattr("lattice.agent.telemetry._POLL_S", 0)
     servers, heard = Servers(), []
     servers.streams["r1"] = asyncio.Queue()
 
@@ -189,8 +189,8 @@ async def test_a_site_sets_from_where_on_it_is_told(tmp_path: Path) -> None:
             Sample("gpu_memory_used_bytes", 60e9, NOW, labels=card),
             Sample("gpu_memory_total_bytes", 100e9, NOW, labels=card),
         )
-        made.sights.measured(JobSnapshot(LIFE, NOW, 30.0, readings))
-        life = made.sights.find(7, LIFE.started - 302)
+        made.snapshots.measured(JobSnapshot(LIFE, NOW, 30.0, readings))
+        life = made.snapshots.find(7, LIFE.started - 302)
         assert life is not None
         assert [(each.rule, each.bound) for each in life.judge.firing] == [
             (AlertRule.GPU_MEMORY, 50.0)
@@ -200,9 +200,9 @@ async def test_a_site_sets_from_where_on_it_is_told(tmp_path: Path) -> None:
 
 
 def test_places_of_the_door() -> None:
-    assert door_place("") is None
+    assert metrics_address("") is None
     for text in ("unix:/run/m.sock", "/run/m.sock"):
-        place = door_place(text)
+        place = metrics_address(text)
         assert place is not None
         assert place.path == Path("/run/m.sock")
     for text, host in (
@@ -210,7 +210,7 @@ def test_places_of_the_door() -> None:
         ("[::1]:1", "::1"),
         ("localhost:1", "127.0.0.1"),
     ):
-        place = door_place(text)
+        place = metrics_address(text)
         assert place is not None
         assert (place.host, place.port) == (host, 1)
 
@@ -229,10 +229,10 @@ async def asked(path: Path, question: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def door(path: Path) -> AsyncIterator[MetricsDoor]:
-    place = door_place(f"unix:{path}")
+async def door(path: Path) -> AsyncIterator[MetricsEndpoint]:
+    place = metrics_address(f"unix:{path}")
     assert place is not None
-    opened = MetricsDoor(place, lambda: "lattice_threads 3.0\n")
+    opened = MetricsEndpoint(place, lambda: "lattice_threads 3.0\n")
     running = asyncio.create_task(opened.run())
     await eventually_async(lambda: path.is_socket() and stat.S_IMODE(path.stat().st_mode) == 0o660)
     try:
@@ -298,7 +298,7 @@ async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_
     made = parts(tmp_path)
     try:
         assert set(made.serving) == {StreamKind.METRICS}
-        made.sights.measured(
+        made.snapshots.measured(
             JobSnapshot(LIFE, NOW - 302, 30.0, (Sample("threads", 3.0, NOW - 302),))
         )
         made.buffer.lost_total = 5
@@ -320,7 +320,9 @@ async def test_a_node_that_is_told_whose_its_jobs_are_writes_by_itself(tmp_path:
         whose: dict[str, Any] = {"alloc": "7", "attempt": 2, "user": "alice", "tenant": "physics"}
         began = LIFE.started - 302
         stamps = [pb.JobStamps(job_id=7, started=began, **whose)]
-        made.told.stamps.note(told_of(pb.JobsTold(stamping=True, stamps=stamps, as_of=NOW)))
+        made.job_settings.stamps.note(
+            settings_of(pb.JobsTold(stamping=True, stamps=stamps, as_of=NOW))
+        )
         over, straight = made.sendings
         for each in (over, straight):
             each._sleep = _no_time

@@ -304,6 +304,19 @@ def test_a_secret_is_never_shown(read: Any, tmp_path: Path) -> None:
     assert len(report.problems) == 1
 
 
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_secret_file_that_is_too_large_is_refused(read: Any, tmp_path: Path, letter: str) -> None:
+    whole = letter * (64 * 1024 // len(letter.encode()))
+    (tmp_path / "key").write_text(whole + "\n")
+    _, report = read("inner: {key_file: key}")
+    assert report.problems == (
+        f"{tmp_path}/c.yaml:1: inner.key_file: {tmp_path}/key is larger than 65536 bytes",
+    )
+    (tmp_path / "key").write_text(whole)
+    config, report = read("inner: {key_file: key}")
+    assert (config.inner.key, report.problems) == (Secret(whole), ())
+
+
 def test_files_that_can_not_be_read(tmp_path: Path, read: Any) -> None:
     with pytest.raises(ConfigurationError) as missing:
         load(Whole, tmp_path / "missing.yaml", {})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import ConfigurationError
 from lattice.base.fast_start.connector import BadReply
-from lattice.base.fast_start.http1 import HttpTarget, _Stream, tls_context
+from lattice.base.fast_start.http1 import HttpTarget, StreamedReply, _Stream, tls_context
 from tests.fakes.web import Answer, web
 
 
@@ -53,6 +53,10 @@ def talker(*replies: bytes, wait_s: float = 0.0) -> Iterator[tuple[str, list[byt
 def ask(reply: bytes, timeout_s: float = 60.0) -> bytes:
     with talker(reply) as (url, _):
         return HttpTarget(timeout_s=timeout_s).exchange("GET", url, {}).body
+
+
+def stream(url: str, headers: dict[str, str], silence_s: float) -> StreamedReply:
+    return HttpTarget().connect((url,)).stream(url, headers, silence_s=silence_s)
 
 
 def test_body_by_length() -> None:
@@ -283,6 +287,20 @@ def test_proxy_is_asked_for_a_tunnel_and_only_for_others() -> None:
         assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in heard[0]
 
 
+@pytest.mark.parametrize("kind", ["https", "HTTPS", "socks5"])
+def test_a_proxy_that_would_be_dialled_without_its_encryption_is_refused(kind: str) -> None:
+    with talker(b"") as (url, heard):
+        proxy = url.replace("http://", f"{kind}://user:secret@")
+        door = HttpTarget(environment={"https_proxy": proxy})
+        with pytest.raises(ConfigurationError, match="only one at http://") as caught:
+            door.exchange("GET", "https://lattice.example:8443/", {})
+        with pytest.raises(OSError):  # noqa: PT011 - a near server needs no proxy
+            door.exchange("GET", "https://127.0.0.1:1/", {})
+        assert heard == [], "neither the request nor the password was sent"
+    assert "https_proxy=http://HOST:PORT" in (caught.value.hint or "")
+    assert "secret" not in caught.value.message
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -335,7 +353,7 @@ def test_the_longest_line_may_come_in_any_pieces(size: int) -> None:
 
 
 def pieces(reply: bytes, silence_s: float = 5.0) -> list[bytes]:
-    with talker(reply) as (url, _), HttpTarget().stream(url, {}, silence_s=silence_s) as found:
+    with talker(reply) as (url, _), stream(url, {}, silence_s) as found:
         return list(found.pieces())
 
 
@@ -387,7 +405,7 @@ def test_a_stream_may_be_silent_for_so_long_and_no_longer() -> None:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    with HttpTarget().stream(url, {"Accept": "text/event-stream"}, silence_s=0.2) as reply:
+    with stream(url, {"Accept": "text/event-stream"}, 0.2) as reply:
         found = reply.pieces()
         assert next(found) == b"hi"
         with pytest.raises(TimeoutError):

@@ -78,6 +78,7 @@ def test_what_is_read_directly_is_read_as_click_reads_it(name: str, data: st.Dat
         ["status"],
         ["status", "12345"],
         ["status", "-o", "json", "--all"],
+        ["watch", "7", "--until", "running"],
         ["status", "--state=running", "-s", "failed,PD", "--watch"],
         ["history", "--since", "7d", "-n", "20"],
         ["nodes", "--by", "partition", "--utc"],

@@ -213,7 +213,7 @@ def test_defect_is_a_sentence_and_a_traceback_with_v(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import lattice.features.allocations.command.status as s\n"
-        "s.STATUS.run = lambda *a, **k: 1 / 0\n"
+        "s.STATUS = s.STATUS._replace(run=lambda *a, **k: 1 / 0)\n"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = run(environment, "status", PYTHONPATH=path)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.cli.notices import TerminalNotices
-from lattice.cli.screenstate import ScreenState
+from lattice.cli.screenstate import ScreenState, TerminalNotices
 
 VIM = (
     b"\x1b[?1049h\x1b[22;0;0t\x1b[>4;2m\x1b[?1h\x1b=\x1b[?2004h\x1b[?1004h\x1b[1;24r\x1b[?12h"
@@ -86,7 +85,7 @@ class Shown:
     def output(self, text: bytes) -> None:
         self._stream.feed(text)
         self.state.feed(text)
-        self.notices.look()
+        self.notices.flush()
 
     def rows(self) -> list[str]:
         return [row.rstrip() for row in self.screen.display if row.strip()]
@@ -95,7 +94,7 @@ class Shown:
 def test_a_notice_stands_on_its_own_line_and_the_prompt_below_it() -> None:
     shown = Shown()
     shown.output(b"done\r\n\x1b]0;here\x07\x1b[?2004h\x1b[32malice@n1\x1b[0m$ ls -l")
-    shown.notices.say("--- reconnected after 3.2 s ---")
+    shown.notices.show("--- reconnected after 3.2 s ---")
     prompt = "alice@n1$ ls -l"
     assert shown.rows() == ["done", prompt, "--- reconnected after 3.2 s ---", prompt]
     assert shown.screen.cursor.x == len("alice@n1$ ls -l")
@@ -104,7 +103,7 @@ def test_a_notice_stands_on_its_own_line_and_the_prompt_below_it() -> None:
 def test_at_the_beginning_of_a_line_nothing_is_moved() -> None:
     shown = Shown()
     shown.output(b"done\r\n")
-    shown.notices.say("a notice")
+    shown.notices.show("a notice")
     shown.output(b"next")
     assert shown.rows() == ["done", "a notice", "next"]
 
@@ -114,7 +113,7 @@ def test_inside_a_full_screen_program_it_is_the_title_and_a_line_afterwards() ->
     shown = Shown()
     shown.output(b"$ vim\r\n" + VIM)
     before = list(shown.screen.display)
-    shown.notices.say("preempted soon")
+    shown.notices.show("preempted soon")
     assert shown.screen.title == "preempted soon"
     assert list(shown.screen.display) == before
     shown.output(VIM_ENDS + b"\r\n")
@@ -125,7 +124,7 @@ def test_inside_a_full_screen_program_it_is_the_title_and_a_line_afterwards() ->
 def test_a_prompt_that_comes_with_the_end_of_a_program_stands_below_the_notice() -> None:
     shown = Shown()
     shown.output(b"$ vim\r\n" + VIM)
-    shown.notices.say("the job is suspended")
+    shown.notices.show("the job is suspended")
     shown.output(b"\x1b[9;1H" + VIM_ENDS + b"\x1b[23;0;0t\x1b[?25h$ ")
     assert shown.rows()[-2:] == ["the job is suspended", "$"]
 
@@ -133,7 +132,7 @@ def test_a_prompt_that_comes_with_the_end_of_a_program_stands_below_the_notice()
 def test_no_notice_cuts_a_sequence_in_two() -> None:
     shown = Shown()
     shown.output(b"\x1b[3")
-    shown.notices.say("later")
+    shown.notices.show("later")
     assert "later" not in shown.rows()
     shown.output(b"1mred\r\n")
     assert shown.rows() == ["red", "later"]
@@ -141,7 +140,7 @@ def test_no_notice_cuts_a_sequence_in_two() -> None:
 
 def test_a_notice_can_not_act_on_the_terminal() -> None:
     shown = Shown()
-    shown.notices.say("\x1b]2;owned\x07\x1b[2J")
+    shown.notices.show("\x1b]2;owned\x07\x1b[2J")
     assert shown.screen.title == ""
     assert "owned" in shown.rows()[0]
 
@@ -149,6 +148,6 @@ def test_a_notice_can_not_act_on_the_terminal() -> None:
 def test_what_was_never_shown_is_left_for_afterwards() -> None:
     shown = Shown()
     shown.output(VIM)
-    shown.notices.say("job ended")
+    shown.notices.show("job ended")
     assert shown.notices.left() == ["job ended"]
     assert shown.notices.left() == []

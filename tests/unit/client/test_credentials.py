@@ -214,13 +214,13 @@ def test_a_pid_of_another_namespace_means_nothing(
     from lattice.client import credentials
 
     folder.save(credential(), "r1")
-    monkeypatch.setattr(credentials, "_place", lambda: "box-1234abcd-4026531836")
+    monkeypatch.setattr(credentials, "_pid_namespace_id", lambda: "box-1234abcd-4026531836")
     claim = folder.claim()
     assert claim is not None
     dead = Path(claim._path).rename(claim._path.replace(f"~{os.getpid()}~", "~4194305~"))
-    monkeypatch.setattr(credentials, "_place", lambda: "box-1234abcd-4026532000")
+    monkeypatch.setattr(credentials, "_pid_namespace_id", lambda: "box-1234abcd-4026532000")
     assert folder.claim() is None, "it may well be alive over there"
-    monkeypatch.setattr(credentials, "_place", lambda: "box-1234abcd-4026531836")
+    monkeypatch.setattr(credentials, "_pid_namespace_id", lambda: "box-1234abcd-4026531836")
     assert folder.claim() is not None, "here it is known to be dead"
     assert not dead.exists()
 

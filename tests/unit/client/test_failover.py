@@ -15,7 +15,8 @@ import trustme
 from lattice.base.call import BytesCall, TerminalCall
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable, status_of
-from lattice.client import Client, Settings, SyncClient
+from lattice.base.fast_start.http1 import HttpTarget
+from lattice.client import Client, Settings, SyncClient, async_client
 from lattice.client.tokens import FixedToken
 from lattice.features.agents import operations as agents
 from lattice.features.logs import operations as logs_operations
@@ -24,6 +25,7 @@ from lattice.features.sharing import operations as sharing
 from lattice.features.submit import operations as submit
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.telemetry import operations as telemetry
+from tests.eventually import PATIENCE_S
 from tests.fakes import answers, logs
 from tests.fakes.attach_server import FarEnd, attach_server
 from tests.fakes.silent_server import frozen, refusing, unanswering
@@ -37,17 +39,29 @@ HUNG_UP = Answer(raw=b"")
 CUT_SHORT = Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
 
 
+CALLER: dict[str, Any] = {"tokens": FixedToken("t"), "environment": {}, "timeout_s": PATIENCE_S}
+
+
 def blocking(settings: Settings, *calls: Any) -> Any:
-    with SyncClient(settings, tokens=FixedToken("t"), environment={}) as client:
+    with SyncClient(settings, **CALLER) as client:
         return [client.call(each) for each in calls][-1]
 
 
 def asynchronous(settings: Settings, *calls: Any) -> Any:
     async def run() -> Any:
-        async with Client(settings, tokens=FixedToken("t"), environment={}) as client:
+        async with Client(settings, **CALLER) as client:
             return [await client.call(each) for each in calls][-1]
 
     return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a living replica may take longer to connect than a person would wait."""
+    monkeypatch.setattr(async_client, "CONNECT_S", PATIENCE_S)
+    defaults = HttpTarget.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "connect_timeout_s", PATIENCE_S)
 
 
 @pytest.fixture(params=[blocking, asynchronous], ids=["blocking", "async"])
@@ -216,7 +230,7 @@ def test_a_read_goes_on_at_the_next_replica_where_an_answer_is_cut_short(
 
 
 def follow(settings: Settings) -> list[Any]:
-    with SyncClient(settings, tokens=FixedToken("t"), environment={}) as client:
+    with SyncClient(settings, **CALLER) as client:
         return list(client.stream(logs_operations.stream_logs("42"), sleep=lambda _: None))
 
 
@@ -224,7 +238,7 @@ def follow_async(settings: Settings) -> list[Any]:
     async def no_pause(_: float) -> None: ...
 
     async def run() -> list[Any]:
-        async with Client(settings, tokens=FixedToken("t"), environment={}) as client:
+        async with Client(settings, **CALLER) as client:
             found = client.stream(logs_operations.stream_logs("42"), sleep=no_pause)
             return [each async for each in found]
 
@@ -262,7 +276,7 @@ def test_a_download_needs_no_pause_to_find_the_other_replica(door: str, kind: st
         async def pause(seconds: float) -> None:
             pauses.append(seconds)
 
-        async with Client(settings, tokens=FixedToken("t"), environment={}) as client:
+        async with Client(settings, **CALLER) as client:
             return b"".join([each async for each in client.fetch(call, sleep=pause)])
 
     with web({"*": Answer(b"all of it")}) as alive, dead(kind) as gone:
@@ -270,7 +284,7 @@ def test_a_download_needs_no_pause_to_find_the_other_replica(door: str, kind: st
         if door == "async":
             found = asyncio.run(run(settings))
         else:
-            with SyncClient(settings, tokens=FixedToken("t"), environment={}) as client:
+            with SyncClient(settings, **CALLER) as client:
                 found = b"".join(client.fetch(call, sleep=pauses.append))
     assert (found, pauses) == (b"all of it", [])
 
@@ -280,12 +294,12 @@ def test_a_download_needs_no_pause_to_find_the_other_replica(door: str, kind: st
 def test_a_terminal_is_dialled_at_the_replica_that_is_there(kind: str) -> None:
     call = TerminalCall("/v1/allocations/42/attach")
     with attach_server(FarEnd()) as alive, dead(kind) as gone:
-        client = SyncClient(Settings((gone, alive.url)), tokens=FixedToken("t"), environment={})
+        client = SyncClient(Settings((gone, alive.url)), **CALLER)
         dialler = client.dialler(call, clock=SystemClock())
         dialler.dial_first().close()
         assert dialler.url == alive.url, "the one to go on with"
     urls = (refusing(), refusing())
-    client = SyncClient(Settings(urls), tokens=FixedToken("t"), environment={})
+    client = SyncClient(Settings(urls), **CALLER)
     with pytest.raises(Unavailable) as caught:
         client.dialler(call, clock=SystemClock()).dial_first()
     assert all(url in caught.value.message for url in urls)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import InternalError, LoginRequired, NotFound, RateLimited, Unavailable
 from lattice.client import Client, Settings, SyncClient
-from lattice.client.reconnect import StreamReconnect
+from lattice.client.record_stream import StreamReconnect
 from lattice.client.tokens import FixedToken, TokenSource
 from lattice.domain.logs import LogKind
 from lattice.features.logs import operations

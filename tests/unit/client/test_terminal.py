@@ -205,7 +205,7 @@ def test_a_refusal_to_resume_is_final_unless_it_may_pass(
 ) -> None:
     clock = ManualClock()
     with attach_server() as server, closing(opened(server, clock=clock)) as link:
-        drive(link, lambda: link._heard)
+        drive(link, lambda: link._received)
         server.refusals = [(status, {"code": code, "message": "no"})]
         assert server.connection is not None
         server.connection.cut()

@@ -103,5 +103,5 @@ def test_the_catalogue_is_named_as_prometheus_wants() -> None:
         counts = name.endswith(("_total", "_bucket"))
         assert (metric.kind is MetricKind.COUNTER) is counts, name
         assert name.startswith("gpu_") is (metric.per is Per.GPU), name
-        assert metric.words
+        assert metric.description
         assert metric.series == f"lattice_{name}"

@@ -164,7 +164,7 @@ class Cuts(RuleBasedStateMachine):
     @invariant()
     def no_end_keeps_more_than_two_windows(self) -> None:
         for end in self.ends:
-            assert sum(cost(k.payload) for k in end._kept) <= SMALL + cost(bytes(30_004))
+            assert sum(cost(k.payload) for k in end._unconfirmed) <= SMALL + cost(bytes(30_004))
             assert sum(cost(m.payload) for m in end._inbox) <= SMALL
 
     def teardown(self) -> None:
@@ -183,7 +183,9 @@ class Cuts(RuleBasedStateMachine):
         assert self.read[1] == self.written[0]
         # Confirmations may wait while there is room, but never for more than a part of it.
         for end in self.ends:
-            assert sum(cost(k.payload) for k in end._kept) <= SMALL // 2 + cost(bytes(30_004))
+            assert sum(cost(k.payload) for k in end._unconfirmed) <= SMALL // 2 + cost(
+                bytes(30_004)
+            )
 
 
 TestCuts = Cuts.TestCase

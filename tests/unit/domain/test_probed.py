@@ -15,23 +15,22 @@ from lattice.domain.probed import (
     MOST_FRAMES,
     MOST_MOUNTS,
     BadProbe,
-    MountLook,
-    MountsLook,
-    StackLook,
-    TaskLook,
+    MountReport,
+    MountsReport,
+    StackReport,
+    TaskReport,
     read_mounts,
     read_stacks,
     read_tasks,
     write_mounts,
-    write_stacks,
-    write_tasks,
+    write_reports,
 )
 
 _words = st.text(max_size=40)
 _amounts = st.none() | st.floats(0, 1e12)
 _ranks = st.none() | st.integers(0, 10**9)
 _mounts = st.builds(
-    MountLook,
+    MountReport,
     path=_words,
     kind=_words,
     source=_words,
@@ -40,7 +39,7 @@ _mounts = st.builds(
     trouble=_words,
 )
 _tasks = st.builds(
-    TaskLook,
+    TaskReport,
     pid=st.integers(1, 2**22),
     step=_words,
     rank=_ranks,
@@ -53,7 +52,7 @@ _tasks = st.builds(
     output_piped=st.none() | st.booleans(),
 )
 _stacks = st.builds(
-    StackLook,
+    StackReport,
     pid=st.integers(1, 2**22),
     rank=_ranks,
     language=st.sampled_from(StackLanguage),
@@ -69,18 +68,18 @@ _stacks = st.builds(
 
 @given(st.lists(_mounts, max_size=4).map(tuple), _words, _words)
 def test_mounts_come_back_as_they_were(
-    mounts: tuple[MountLook, ...], statistics: str, unlooked: str
+    mounts: tuple[MountReport, ...], statistics: str, unlooked: str
 ) -> None:
-    look = MountsLook(mounts=mounts, statistics=statistics, unlooked=unlooked)
+    look = MountsReport(mounts=mounts, statistics=statistics, unlooked=unlooked)
     assert read_mounts(write_mounts(look)) == look
 
 
 @given(st.lists(_tasks, max_size=4).map(tuple), st.lists(_stacks, max_size=4).map(tuple))
 def test_processes_come_back_as_they_were(
-    tasks: tuple[TaskLook, ...], stacks: tuple[StackLook, ...]
+    tasks: tuple[TaskReport, ...], stacks: tuple[StackReport, ...]
 ) -> None:
-    assert read_tasks(write_tasks(tasks)) == tasks
-    assert read_stacks(write_stacks(stacks)) == stacks
+    assert read_tasks(write_reports(tasks)) == tasks
+    assert read_stacks(write_reports(stacks)) == stacks
 
 
 @given(st.binary(max_size=200))
@@ -93,10 +92,10 @@ def test_garbage_is_refused(raw: bytes) -> None:
         assert told == ()
 
 
-_TASK = json.loads(write_tasks([TaskLook(pid=1, step="0", rank=0, state="S")]))[0]
+_TASK = json.loads(write_reports([TaskReport(pid=1, step="0", rank=0, state="S")]))[0]
 _STACK = json.loads(
-    write_stacks(
-        [StackLook(pid=1, rank=0, language=StackLanguage.PYTHON, frames=(StackFrame("f"),))]
+    write_reports(
+        [StackReport(pid=1, rank=0, language=StackLanguage.PYTHON, frames=(StackFrame("f"),))]
     )
 )[0]
 
@@ -129,11 +128,11 @@ def test_a_stack_with_one_wrong_field_is_none(change: dict[str, Any]) -> None:
 
 
 def test_there_is_an_end_to_everything() -> None:
-    mount = MountLook(path="/", kind="x", source="y")
+    mount = MountReport(path="/", kind="x", source="y")
     with pytest.raises(BadProbe):
-        read_mounts(write_mounts(MountsLook(mounts=(mount,) * (MOST_MOUNTS + 1))))
+        read_mounts(write_mounts(MountsReport(mounts=(mount,) * (MOST_MOUNTS + 1))))
     with pytest.raises(BadProbe, match="too much"):
         read_tasks(b" " * (LARGEST_BYTES + 1))
-    long = MountLook(path="/" + "x" * 10_000, kind="x", source="y")
-    (told,) = read_mounts(write_mounts(MountsLook(mounts=(long,)))).mounts
+    long = MountReport(path="/" + "x" * 10_000, kind="x", source="y")
+    (told,) = read_mounts(write_mounts(MountsReport(mounts=(long,)))).mounts
     assert len(told.path) == 4096

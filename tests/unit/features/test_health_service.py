@@ -15,18 +15,7 @@ from tests.fakes.manual_clock import ManualClock
 
 
 def service(clock: ManualClock, state: StateView | None, note: str = "") -> HealthService:
-    return HealthService(
-        version="1",
-        scheduler=InMemoryScheduler(clock),
-        state=state,
-        note=note,
-        figures=str,
-        description=no_description,
-    )
-
-
-async def no_description() -> str:
-    return ""
+    return HealthService(version="1", scheduler=InMemoryScheduler(clock), state=state, note=note)
 
 
 async def test_a_server_without_state_is_well() -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from lattice.domain.counters import IO, NETWORK
 from lattice.domain.nodejobs import UNREADABLE
-from lattice.helper.counters import JobCounters, io_counters, parent_and_start, sum_of_devices
-from lattice.helper.jobpids import JobPids
+from lattice.helper.counters import JobCounters, io_counters, sum_of_devices
+from lattice.helper.jobgroups import JobPids
 from lattice.helper.privilege import Kernel
 from tests.eventually import eventually
 
@@ -94,10 +94,10 @@ class Node:
             os.close(writer)
         Path(f"{file}.thawed").rename(file)
 
-    def counters(self, most_kept: int = 100, patience_s: float = 60.0) -> JobCounters:
+    def counters(self, most_open: int = 100, patience_s: float = 60.0) -> JobCounters:
         return JobCounters(
             JobPids("n1", self.cgroup), Kernel(), self.proc, monotonic=lambda: self.now,
-            most_kept=most_kept, patience_s=patience_s,
+            most_open=most_open, patience_s=patience_s,
         )  # fmt: skip
 
 
@@ -239,14 +239,8 @@ def test_of_a_part_of_the_interfaces_there_is_no_sum(node: Node) -> None:
 @pytest.mark.spec("SRC-2")
 @given(st.text(max_size=300))
 def test_figures_are_digits_or_nothing(text: str) -> None:
-    for found in (sum_of_devices(text), parent_and_start(text), io_counters(text.encode())):
+    for found in (sum_of_devices(text), io_counters(text.encode())):
         assert found is None or all(type(each) is int and each >= 0 for each in found)
-
-
-def test_a_process_named_like_its_own_figures() -> None:
-    between = " ".join(["0"] * 17)
-    assert parent_and_start(f"7 (x) S 1 (2) S 5 {between} 99 0 0") == (5, 99)
-    assert parent_and_start("7 (x) S 1") is None
 
 
 @pytest.mark.spec("TOP-2", "SRC-2")
@@ -256,7 +250,7 @@ def test_a_process_that_can_not_be_read_costs_its_own_job_alone(node: Node, name
     node.process(7, 42, read=1)
     node.process(8, 43, read=2)
     node.process(9, 44, read=3)
-    counters = node.counters(most_kept=0, patience_s=0.05)
+    counters = node.counters(most_open=0, patience_s=0.05)
     node.freeze(8, name)
     for _ in range(3):
         told = counters.read({IO, NETWORK}, [42, 43, 44])

@@ -31,7 +31,7 @@ from lattice.domain.counters import (
     read_telling,
     write_telling,
 )
-from lattice.helper.conversation import LONGEST_S, CantTell, Conversation
+from lattice.helper.conversation import LONGEST_S, Conversation, NoValues
 from lattice.helper.privilege import Kernel
 
 
@@ -84,7 +84,7 @@ def ask(connection: socket.socket, want: Sequence[str], jobs: Sequence[int]) -> 
 def test_what_one_reader_can_not_tell_the_others_do() -> None:
     readers = [
         Told("good", [[1]]),
-        Told("why", CantTell("no program")),
+        Told("why", NoValues("no program")),
         Told("bad", ZeroDivisionError("x")),
     ]
     with talking(*readers) as (connection, _):
@@ -179,7 +179,7 @@ def test_what_is_written_is_what_is_read(told: dict[str, dict[int, Rows]]) -> No
         False
     ]
     assert all(len(each) <= packet.LARGEST_BYTES for each in packets)
-    assert telling.told == told
+    assert telling.rows == told
     for kind in ("io", "network", "x"):
         if kind in told:
             assert telling.of(kind) == told[kind]

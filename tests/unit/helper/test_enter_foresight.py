@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lattice.helper.cgroup_prefetch import Foresight
+from lattice.helper.job_entry import Foresight
 from tests.eventually import eventually
 
 

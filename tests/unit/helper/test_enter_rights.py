@@ -30,8 +30,7 @@ from lattice.domain.privileged import (
 from lattice.helper.judge import AskedGrant
 from lattice.helper.main import _node
 from lattice.helper.privilege import Capability, Kernel
-from lattice.helper.probe_base import JobFinder
-from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.probe_base import JobFinder, ProbeSlots
 from lattice.helper.probing_verbs import Probing
 from lattice.helper.terminal_verbs import Attaching
 

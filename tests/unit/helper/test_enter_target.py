@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lattice.helper.job_entry import read_told
+from lattice.helper.job_entry import read_report
 from lattice.helper.jobgroups import HelperJobFolder, JobGroups
 from lattice.helper.privilege import Kernel
+from lattice.helper.process import read_environment, status_of
 from lattice.helper.target import (
     NoTarget,
     find_target,
-    read_environment,
     read_limits,
-    status_of,
 )
 
 UID, JOB = 3001, 42
@@ -219,12 +218,12 @@ def test_a_cut_environment_loses_its_last_variable() -> None:
 def test_status_and_words_may_hold_anything(text: str) -> None:
     assert all("\n" not in name for name in status_of(text))
     read_limits(text)
-    told = read_told(text.encode(errors="replace"))
+    told = read_report(text.encode(errors="replace"))
     assert isinstance(told.fault, str)
 
 
 def test_what_was_told_on_the_way() -> None:
-    told = read_told(b"d/home/a\0wno shell\0")
+    told = read_report(b"d/home/a\0wno shell\0")
     assert (told.fault, told.directory, told.warnings) == ("", "/home/a", ("no shell",))
-    assert read_told(b"d/\0!it failed\0").fault == "it failed"
-    assert read_told(b"").fault == "it was killed before it could start"
+    assert read_report(b"d/\0!it failed\0").fault == "it failed"
+    assert read_report(b"").fault == "it was killed before it could start"

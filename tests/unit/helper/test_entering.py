@@ -35,8 +35,8 @@ _SHOWN = ("exe", "fd/0", "environ")
 def _target() -> ProbeTarget:
     """A process that has the view of this one."""
     facts = SimpleNamespace(
-        unchanged=lambda: True, namespaces=(), cgroup_namespace=-1, directory=-1,
-        root=os.open("/", os.O_RDONLY), environment={}, limits=(), umask=0o077,
+        unchanged=lambda: True, join=lambda _: None, cgroup_namespace=-1, directory=-1,
+        environment={}, limits=(), umask=0o077,
     )  # fmt: skip
     return cast("ProbeTarget", facts)
 

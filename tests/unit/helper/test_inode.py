@@ -16,7 +16,7 @@ def test_the_same_as_stat_tells(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("four")
     place = os.open(file, os.O_PATH)
-    found, real = Inodes().look(place), file.stat()
+    found, real = Inodes().statx(place), file.stat()
     os.close(place)
     assert found.identity == (real.st_dev, real.st_ino)
     assert (found.mode, found.uid, found.size) == (real.st_mode, real.st_uid, 4)
@@ -33,13 +33,13 @@ def test_what_is_no_file_is_named(tmp_path: Path, path: str, word: str) -> None:
         path = str(tmp_path / "fifo")
         os.mkfifo(path)
     place = os.open(path, os.O_PATH)
-    assert word in Inodes().look(place).kind_fault
+    assert word in Inodes().statx(place).kind_fault
     os.close(place)
 
 
 def test_a_descriptor_that_is_none() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
-        Inodes().look(9999)
+        Inodes().statx(9999)
 
 
 def test_writes_are_noticed(tmp_path: Path) -> None:

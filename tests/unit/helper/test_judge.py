@@ -53,7 +53,7 @@ class Bench:
         node = ("open_output", "open_output_file", "note_output", "open_noted")
         offered = offered or (("submit", "cancel") if role is HelperRole.GATE else node)
         self.judge = GrantJudge(
-            role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
+            role=role, location=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
             clock=ProvenClock(self.clock), on_keys=self.words.append,
         )  # fmt: skip
         self.clock.advance(2)
@@ -127,8 +127,8 @@ def test_nothing_from_before_the_start_is_believed(tmp_path: Path) -> None:
     before = Bench(tmp_path)
     grant = before.grant()
     judge = GrantJudge(
-        role=HelperRole.GATE, place=GATE, allowed_uid=1, keys_file=before.file, offered=("cancel",),
-        clock=ProvenClock(_later(before.clock)),
+        role=HelperRole.GATE, location=GATE, allowed_uid=1, keys_file=before.file,
+        offered=("cancel",), clock=ProvenClock(_later(before.clock)),
     )  # fmt: skip
     with pytest.raises(Refusal) as refusal:
         judge.judge(write_request(grant, CANCEL))

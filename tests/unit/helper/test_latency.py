@@ -10,7 +10,7 @@ import pytest
 
 from lattice.domain.counters import LATENCY
 from lattice.domain.latency import SLOTS, JobTiming, timings_of
-from lattice.helper.conversation import CantTell
+from lattice.helper.conversation import NoValues
 from lattice.helper.journal import HelperJournal
 from lattice.helper.latency import GroupsByNumber, LatencyGroup, LatencyMaps, Maps, start_latency
 from lattice.helper.privilege import Kernel
@@ -55,14 +55,14 @@ def told(maps: LatencyMaps, job: int = 42) -> JobTiming | None:
 @pytest.mark.spec("SRC-2")
 def test_why_there_is_no_program_is_told() -> None:
     maps = LatencyMaps(None, lambda _: None, reason="the kernel has no BTF")
-    with pytest.raises(CantTell, match=r"^the kernel has no BTF$"):
+    with pytest.raises(NoValues, match=r"^the kernel has no BTF$"):
         maps.read((LATENCY,), (42,))
 
 
 @pytest.mark.spec("SRC-2")
 def test_a_kernel_that_refuses_the_look_is_told() -> None:
     maps = LatencyMaps(Maps(Closed(), Closed(), Closed()), lambda _: LatencyGroup(1, 0.0))
-    with pytest.raises(CantTell, match="refused: Operation not permitted"):
+    with pytest.raises(NoValues, match="refused: Operation not permitted"):
         maps.read((LATENCY,), (42,))
 
 
@@ -136,7 +136,7 @@ def test_a_site_that_does_not_want_it_is_told_as_such(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
         journal = HelperJournal(ManualClock(), file.fileno())
         maps = start_latency(Kernel(), ManualClock(), journal, "n1", None, tmp_path, off=True)
-    with pytest.raises(CantTell, match="switched off by the site"):
+    with pytest.raises(NoValues, match="switched off by the site"):
         maps.read((LATENCY,), (42,))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.mounts import Mount, Mounts, mount_fault, read_mounts
+from lattice.helper.mounts import Mounts, mount_fault, read_mounts
 
 LINES = """\
 22 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/root rw,errors=remount-ro
@@ -27,7 +27,8 @@ BY_KIND = {each.kind: each for each in read_mounts(LINES)}
 def test_lines_are_read_and_others_left_out() -> None:
     found = read_mounts(LINES)
     assert [each.id for each in found] == [22, 23, 24, 25, 26, 27, 28]
-    assert found[0] == Mount(22, os.makedev(254, 0), "ext4", ("rw", "errors=remount-ro"))
+    assert (found[0].id, found[0].device) == (22, os.makedev(254, 0))
+    assert (found[0].kind, found[0].options) == ("ext4", ("rw", "errors=remount-ro"))
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")), st.integers(0, 9))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lattice.domain.privileged import NoteOutput, Outcome
 from lattice.helper import notes as module
-from lattice.helper.descriptors import FoundDescriptor
-from lattice.helper.inode import Inode
-from lattice.helper.notes import KEPT_S, Note, Notes
-from lattice.helper.outputs_answer import HeldOutputs
+from lattice.helper import outputs
+from lattice.helper.descriptors import FoundDescriptor, HeldOutputs
+from lattice.helper.inode import Inode, Inodes
+from lattice.helper.notes import RETENTION_S, Note, Notes
+from lattice.helper.privilege import Kernel
 from tests.fakes.manual_clock import ManualClock
 
 ALICE, BOB = 3001, 3002
@@ -174,7 +178,7 @@ def test_a_week_later_it_is_forgotten_unless_the_job_goes_on(bench: Bench) -> No
     for job in (7, 8):
         bench.write(found(holders=[replace(TASK, pid=job)]), job=job)
     bench.live(8, job=8)
-    bench.clock.advance(KEPT_S + 1)
+    bench.clock.advance(RETENTION_S + 1)
     bench.write(found(), job=9)
     assert bench.jobs == {"8", "9"}
 
@@ -186,7 +190,7 @@ def test_a_job_whose_process_can_not_be_read_is_not_forgotten(bench: Bench) -> N
     stat = bench.proc / "20" / "stat"
     stat.unlink(missing_ok=True)
     os.mkfifo(stat)
-    bench.clock.advance(KEPT_S + 1)
+    bench.clock.advance(RETENTION_S + 1)
     bench.notes.sweep()
     assert bench.jobs == {"7"}
 
@@ -194,7 +198,7 @@ def test_a_job_whose_process_can_not_be_read_is_not_forgotten(bench: Bench) -> N
 def test_a_pid_that_is_another_job_s_now_keeps_nothing(bench: Bench) -> None:
     bench.write(found(holders=[replace(TASK, pid=20)]))
     bench.live(20, job=8)
-    bench.clock.advance(KEPT_S + 1)
+    bench.clock.advance(RETENTION_S + 1)
     bench.notes.sweep()
     assert bench.jobs == set()
 
@@ -261,3 +265,26 @@ def test_the_folder_is_closed_to_others(tmp_path: Path) -> None:
 
 def test_a_note_keeps_those_holders_alone_that_are_asked_for() -> None:
     assert Note(device=1, inode=2, born=None, path="/x", holders=()).of(ALICE, 0, 0) is None
+
+
+@pytest.mark.spec("LOG-3")
+def test_only_files_with_a_path_count_as_noted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Finder:
+        def __init__(self, *_: object) -> None: ...
+
+        def outputs_of(self, *_: object) -> list[FoundDescriptor]:
+            files = [found(), found(6, name="memfd:log (deleted)"), found(8, name="")]
+            return [replace(each, fd=os.open("/dev/null", os.O_RDONLY)) for each in files]
+
+    monkeypatch.setattr(outputs, "Finder", Finder)
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        files = outputs.OutputFiles(cast("Kernel", None), Inodes(), bench.notes)
+        answer = files.note(NoteOutput(7, (11,)), ())
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert (answer.outcome, answer.output) == (Outcome.DONE, "1")
+    assert bench.paths() == ["/home/alice/t0.out"]

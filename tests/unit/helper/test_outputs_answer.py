@@ -10,21 +10,28 @@ from hypothesis import strategies as st
 
 from lattice.base.packet import LARGEST_BYTES
 from lattice.domain.privileged import MOST_OUTPUTS, Outcome, read_answer, write_answer
+from lattice.helper.descriptors import (
+    FoundDescriptor,
+    HeldOutputs,
+    OpenedFile,
+    Skipped,
+    opened_answer,
+)
 from lattice.helper.inode import Inode
-from lattice.helper.outputs_answer import HeldOutputs, OpenedFile, Skipped, opened_answer
 from lattice.helper.process import DescriptorFacts
 
 
 def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
-    return OpenedFile(
+    held = HeldOutputs(4_194_304, 4_000, 999_999_999, step="4294967295+999999")
+    found = FoundDescriptor(
+        fd=-1,
         inode=Inode(2**40, 2**63, 0o100600, 3001, 5, 1.5, 7),
-        size=2**62,
-        facts=DescriptorFacts(2**62, 0o102001, 29, None),
         path=path,
         comm=comm,
-        holders=(HeldOutputs(4_194_304, 4_000, 999_999_999, step="4294967295+999999"),) * holders,
-        watch=64,
+        facts=DescriptorFacts(2**62, 0o102001, 29, None),
+        holders=[held] * holders,
     )
+    return OpenedFile(found, size=2**62, watch=64)
 
 
 @pytest.mark.threat("many-files")

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper import probe_slots as probing_places
+from lattice.helper import probe_base as probing_places
+from lattice.helper.mounts import Mount
 from lattice.helper.privilege import Kernel
-from lattice.helper.probe_slots import MOST_OF_USER, HeldSlot, ProbeSlots, TakenSlot, take
-from lattice.helper.probing_mounts import JobMount, MountProbe, mounts_to_look_at
+from lattice.helper.probe_base import MOST_OF_USER, HeldSlot, ProbeSlots, TakenSlot, take
+from lattice.helper.probing_mounts import MountProbe, mounts_to_probe
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
@@ -32,7 +33,7 @@ nonsense
 
 @pytest.mark.spec("DIAG-3")
 def test_each_file_system_is_looked_at_once_and_shares_first() -> None:
-    found = mounts_to_look_at(MOUNTS)
+    found = mounts_to_probe(MOUNTS)
     assert [(each.path, each.kind, each.source) for each in found] == [
         ("/home", "nfs4", "filer:/export/home"),
         ("/mnt/with blank", "fuse.sshfs", "alice@host:"),
@@ -43,12 +44,12 @@ def test_each_file_system_is_looked_at_once_and_shares_first() -> None:
 
 @given(st.text(max_size=300))
 def test_garbage_is_no_mount(text: str) -> None:
-    assert all(each.path.startswith("/") for each in mounts_to_look_at(text))
+    assert all(each.path.startswith("/") for each in mounts_to_probe(text))
 
 
 @given(st.integers(0, len(MOUNTS)))
 def test_a_page_that_was_cut_tells_of_fewer(cut: int) -> None:
-    assert len(mounts_to_look_at(MOUNTS[:cut])) <= 5
+    assert len(mounts_to_probe(MOUNTS[:cut])) <= 5
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def places(tmp_path: Path) -> ProbeSlots:
     return ProbeSlots(tmp_path / "places")
 
 
-def mount(path: str, device: int = 1) -> JobMount:
-    return JobMount(device=device, path=path, kind="x", source="y", whole=True)
+def mount(path: str, device: int = 1) -> Mount:
+    return Mount(id=1, device=device, path=path, kind="x", source="y", whole=True, options=())
 
 
 def test_a_folder_of_others_is_no_place(tmp_path: Path) -> None:
@@ -106,15 +107,15 @@ def test_old_places_are_forgotten(
 
 
 @pytest.fixture
-def asked(places: ProbeSlots, tmp_path: Path) -> list[tuple[JobMount, int]]:
+def asked(places: ProbeSlots, tmp_path: Path) -> list[tuple[Mount, int]]:
     return [
         (mount(str(tmp_path), 1), places.open(7, "mount", 1)),
         (mount(str(tmp_path / "gone"), 2), places.open(7, "mount", 2)),
     ]
 
 
-def _seconds_until_a_folder_answers(asked: list[tuple[JobMount, int]]) -> float:
-    (told,), whole = MountProbe(Kernel(), 60.0, 4).look(asked)
+def _seconds_until_a_folder_answers(asked: list[tuple[Mount, int]]) -> float:
+    (told,), whole = MountProbe(Kernel(), 60.0, 4).run(asked)
     assert told.answered_s is not None
     assert whole
     return told.answered_s
@@ -122,32 +123,32 @@ def _seconds_until_a_folder_answers(asked: list[tuple[JobMount, int]]) -> float:
 
 @pytest.mark.spec("DIAG-3")
 def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
-    asked: list[tuple[JobMount, int]],
+    asked: list[tuple[Mount, int]],
 ) -> None:
     assert _seconds_until_a_folder_answers(asked) >= 0
 
 
 @pytest.mark.timing
 @pytest.mark.spec("DIAG-3")
-def test_a_folder_answers_within_a_second(asked: list[tuple[JobMount, int]]) -> None:
+def test_a_folder_answers_within_a_second(asked: list[tuple[Mount, int]]) -> None:
     assert _seconds_until_a_folder_answers(asked) < 1.0
 
 
 @pytest.mark.spec("DIAG-3")
 def test_without_room_nothing_is_looked_at_and_that_is_said(
-    asked: list[tuple[JobMount, int]],
+    asked: list[tuple[Mount, int]],
 ) -> None:
-    assert MountProbe(Kernel(), 0.05, 0).look(asked) == ([], False)
+    assert MountProbe(Kernel(), 0.05, 0).run(asked) == ([], False)
     for _, place in asked:
         os.close(place)
 
 
 def _seconds_that_a_held_place_is_waited_for(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> float:
     other = places.open(7, "mount", 1)
     take(other)
-    looks, whole = MountProbe(Kernel(), 1.0, 4).look(asked)
+    looks, whole = MountProbe(Kernel(), 1.0, 4).run(asked)
     os.close(other)
     os.close(asked[0][1])
     # On a busy machine the folder that is not there may not have answered by then either.
@@ -160,7 +161,7 @@ def _seconds_that_a_held_place_is_waited_for(
 
 @pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> None:
     assert _seconds_that_a_held_place_is_waited_for(places, asked) > 0
 
@@ -168,20 +169,20 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
 @pytest.mark.timing
 @pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_a_tenth_to_three_seconds(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> None:
     assert 0.1 < _seconds_that_a_held_place_is_waited_for(places, asked) < 3.0
 
 
 def _look_at_a_mount_that_has_not_answered_for_long(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> float:
     other = places.open(7, "mount", 1)
     take(other)
     os.pwrite(other, str(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 6 * 10**9).encode(), 0)
     begun = time.monotonic()
     # On a busy machine the folder that is not there may not have answered by then either.
-    (told, *_), whole = MountProbe(Kernel(), 5.0, 4).look(asked)
+    (told, *_), whole = MountProbe(Kernel(), 5.0, 4).run(asked)
     took_s = time.monotonic() - begun
     os.close(other)
     os.close(asked[0][1])
@@ -194,7 +195,7 @@ def _look_at_a_mount_that_has_not_answered_for_long(
 
 @pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> None:
     _look_at_a_mount_that_has_not_answered_for_long(places, asked)
 
@@ -202,6 +203,6 @@ def test_what_has_not_answered_for_long_is_told(
 @pytest.mark.timing
 @pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told_within_half_of_the_time(
-    places: ProbeSlots, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[Mount, int]]
 ) -> None:
     assert _look_at_a_mount_that_has_not_answered_for_long(places, asked) < 2.5

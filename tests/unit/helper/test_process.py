@@ -79,7 +79,9 @@ def test_any_text_is_of_a_job_or_not(text: str, job_id: int) -> None:
 
 @pytest.mark.parametrize("comm", ["sleep", "a b", ") R 1 (", "((", "))", "", "\n", "x) S 1 2"])
 def test_a_name_can_not_move_the_fields(comm: str) -> None:
-    assert read_stat(f"12 ({comm}) {FIELDS}\n") == (987654, comm)
+    stat = read_stat(f"12 ({comm}) {FIELDS}\n")
+    assert stat is not None
+    assert (stat.started, stat.name) == (987654, comm)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Node:
         )
         self.judge = GrantJudge(
             role=HelperRole.NODE,
-            place="n1",
+            location="n1",
             allowed_uid=1,
             keys_file=self.folder / "keys",
             offered=("open_output_file", "challenge", "set_clock"),
@@ -85,7 +85,7 @@ class Node:
         assert answer.outcome is Outcome.DONE
 
     def prove(self) -> str:
-        signed = self.signer.tell_time("n1", self.challenge())
+        signed = self.signer.sign_time("n1", self.challenge())
         self.set_clock(signed)
         return signed
 
@@ -141,12 +141,12 @@ def test_it_runs_on_by_the_kernels_count_whatever_is_set(node: Node) -> None:
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("agent")
 def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
-    signed = node.signer.tell_time("n1", node.challenge())
+    signed = node.signer.sign_time("n1", node.challenge())
     node.pass_time(ANSWERED_WITHIN_S - 0.1)
     node.set_clock(signed)
     assert 0 <= node.error_s <= ANSWERED_WITHIN_S
     node.use(node.grant())
-    late = node.signer.tell_time("n1", node.challenge())
+    late = node.signer.sign_time("n1", node.challenge())
     node.pass_time(ANSWERED_WITHIN_S + 0.1)
     with pytest.raises(Refusal, match="too long"):
         node.set_clock(late)
@@ -156,11 +156,11 @@ def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
 @pytest.mark.threat("agent")
 def test_an_answer_works_once_and_for_the_newest_question_alone(node: Node) -> None:
     seen = node.prove()
-    for stale in (seen, node.signer.tell_time("n1", "0" * 64)):
+    for stale in (seen, node.signer.sign_time("n1", "0" * 64)):
         with pytest.raises(Refusal, match="no question"):
             node.set_clock(stale)
-    older = node.signer.tell_time("n1", node.challenge())
-    newer = node.signer.tell_time("n1", node.challenge())
+    older = node.signer.sign_time("n1", node.challenge())
+    newer = node.signer.sign_time("n1", node.challenge())
     with pytest.raises(Refusal, match="no question"):
         node.set_clock(older)
     with pytest.raises(Refusal, match="no question"):
@@ -173,14 +173,14 @@ def test_another_key_another_place_no_signature_and_a_grant(node: Node) -> None:
     nonce = node.challenge()
     foreign = GrantSigner(SigningKey.generate(), node.truth)
     for text, why in (
-        (foreign.tell_time("n1", nonce), "not known"),
-        (node.signer.tell_time("n2", nonce), "for n2"),
+        (foreign.sign_time("n1", nonce), "not known"),
+        (node.signer.sign_time("n2", nonce), "for n2"),
         (node.grant(), "does not fit"),
         ("x", "not a grant"),
     ):
         with pytest.raises(Refusal, match=why):
             node.set_clock(text)
-    key, payload, signature = node.signer.tell_time("n1", nonce).split(".")
+    key, payload, signature = node.signer.sign_time("n1", nonce).split(".")
     changed = SignedTime(place="n1", nonce=nonce, time_ms=1).payload()
     other = base64.urlsafe_b64encode(changed).rstrip(b"=").decode()
     with pytest.raises(Refusal, match="does not fit"):
@@ -250,11 +250,11 @@ def test_a_clock_without_a_place_to_keep_it(tmp_path: Path) -> None:
 @pytest.mark.spec("LOG-7")
 def test_moments_of_the_nodes_clock_are_told_in_the_servers(node: Node) -> None:
     born = node.wall.now().timestamp()
-    assert node.clock.told(born) == born
+    assert node.clock.to_server_time(born) == born
     truly = node.truth.now().timestamp()
     node.prove()
     node.pass_time(50)
-    assert node.clock.told(born) == pytest.approx(truly, abs=0.01)
+    assert node.clock.to_server_time(born) == pytest.approx(truly, abs=0.01)
 
 
 STEPS = st.lists(
@@ -295,7 +295,7 @@ class Collector:
         self.nonce = self.node.challenge()
 
     def _sign(self, _: float) -> None:
-        self.signed.append(self.node.signer.tell_time("n1", self.nonce))
+        self.signed.append(self.node.signer.sign_time("n1", self.nonce))
 
     def _grant(self, _: float) -> None:
         self.grants.append((self.node.grant(), self.node.truth.now().timestamp() + 30))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lattice.domain.jobfacts import StackFrame
 from lattice.domain.probed import MOST_FRAMES
 from lattice.helper.privilege import Kernel
-from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.probe_base import ProbeSlots
 from lattice.helper.stacks import read_kernel_stack
 from lattice.helper.stacks_python import NoStack, PySpy, read_dump
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.process_text import (
+from lattice.helper.process import (
+    arguments_of,
     command_of,
     is_piped,
     is_python,
     is_unbuffered,
     read_stat,
     waits_in,
-    words_of,
 )
-from lattice.helper.rank_choice import Candidate, rank_of, workers
+from lattice.helper.tasks import Candidate, rank_of, workers
 
 SLURM = 3
 TORCH = 0
@@ -166,8 +166,8 @@ def test_a_command_is_program_and_script_without_secrets(words: list[str], told:
 def test_another_program_is_told_by_its_name_alone() -> None:
     assert command_of(["/bin/app", "--password=x"], "app", python=False) == "app"
     assert command_of([], "kworker", python=False) == "[kworker]"
-    assert words_of("a\0b\0\0") == ["a", "b"]
-    assert words_of("\0\0") == []
+    assert arguments_of("a\0b\0\0") == ["a", "b"]
+    assert arguments_of("\0\0") == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from lattice.features.diag.rules.oom_kill import OomKill
 from lattice.features.diag.rules.throttle import Throttle
 from lattice.features.diag.section import DiagSection
 from lattice.features.diag.wiring import targets_of
-from lattice.features.watch.node.judging import AlertJudge
+from lattice.features.watch.node.judge import AlertJudge
 from lattice.observe.thresholds import Thresholds
 from tests.fakes.node_looks import BEGUN, CARD, card, sample, sight, snapshot
 from tests.unit.features.diag.wards import healthy

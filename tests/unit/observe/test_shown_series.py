@@ -10,9 +10,9 @@ import pytest
 from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.measured import SHOWN, Making, Shown
 from lattice.features.compare.service.series import series_question
-from lattice.features.diag.service import traces
-from lattice.features.report.service.questions import coarse_question, coarse_steps
-from lattice.features.top.service.composing import Composer
+from lattice.features.diag.service.case_builder import PER_CARD_NODES, TRACED, trace_query
+from lattice.features.report.service.run_meter import coarse_question, coarse_steps
+from lattice.features.top.service.composer import Composer
 from lattice.observe.metric_query import Either, Figured, OwnerFilter, owner_filter
 from lattice.observe.shown_series import NODE, NODE_AND_GPU, shown_series
 from lattice.observe.windows import RunWindow, Window, live_window, past_window
@@ -68,12 +68,12 @@ def test_of_a_step_of_the_past_top_report_and_compare_ask_the_same(
 
 
 @pytest.mark.spec("TOP-1", "DIAG-1")
-@pytest.mark.parametrize("metric", traces.TRACED)
-@pytest.mark.parametrize("nodes", [1, traces.PER_CARD_NODES + 1])
+@pytest.mark.parametrize("metric", TRACED)
+@pytest.mark.parametrize("nodes", [1, PER_CARD_NODES + 1])
 def test_of_the_newest_values_top_and_diag_ask_the_same(metric: Shown, nodes: int) -> None:
     attempt, now = job()
     by = NODE_AND_GPU if SHOWN[metric].per_gpu and nodes == 1 else NODE
-    asked = part(traces.question(attempt, nodes, EVERY_S, now), metric.value)
+    asked = part(trace_query(attempt, nodes, EVERY_S, now), metric.value)
     owner, window = owner_filter(attempt), live_window(EVERY_S, LASTED_S)
     assert asked == str(shown_series(owner, metric, window, by))
     assert asked == of_top(owner, metric, window, by)

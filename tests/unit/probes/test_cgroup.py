@@ -10,7 +10,7 @@ import pytest
 
 from lattice.domain.metric import MetricReading, Sample
 from lattice.domain.nodejobs import NodeJob
-from lattice.probes.cgroup import NO_LIMIT, NO_PRESSURE, NOT_TOLD, CgroupProbe, count_cpus
+from lattice.probes.cgroup import NO_LIMIT, NO_PRESSURE, NOT_REPORTED, CgroupProbe, count_cpus
 from tests.fakes.kernel_trees import V1_JOB, V2_JOB, Tree, reasons, v1_job, values
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
@@ -155,7 +155,7 @@ def test_steps_never_stand_in_for_a_job_that_was_told_itself(tmp_path: Path) -> 
     probe = CgroupProbe(tree.roots, ManualClock())
     read(tree, probe)
     (tmp_path / f"cgroup/cpuacct/{V1_JOB}/cpuacct.usage").unlink()
-    assert reasons(read(tree, probe))["cpu_seconds_total"] == NOT_TOLD
+    assert reasons(read(tree, probe))["cpu_seconds_total"] == NOT_REPORTED
 
 
 @pytest.mark.spec("SRC-2", "TOP-1")
@@ -176,8 +176,8 @@ def test_no_limit_on_v1_is_no_number(tmp_path: Path, none: str) -> None:
         (None, "536870912", 536870912),
         ("max", "max", NO_LIMIT),
         (None, None, NO_LIMIT),
-        ("NaN", "536870912", NOT_TOLD),
-        ("-1", "max", NOT_TOLD),
+        ("NaN", "536870912", NOT_REPORTED),
+        ("-1", "max", NOT_REPORTED),
     ],
 )
 def test_the_tightest_limit_on_the_way_up_counts_on_v2(

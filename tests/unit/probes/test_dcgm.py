@@ -18,16 +18,16 @@ from lattice.probes.dcgm import (
     MOST_BYTES,
     NO_GPUS,
     NOT_KNOWN_YET,
+    NOT_REPORTED,
     NOT_SET,
-    NOT_TOLD,
     OF_INSTANCES,
     TOO_OLD,
     BadExporter,
     DcgmProbe,
     address_of,
+    parse_values,
 )
 from lattice.probes.dcgm_blanks import is_blank
-from lattice.probes.dcgm_text import told_in
 from lattice.probes.probe import ProbeFailed
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
@@ -102,7 +102,7 @@ def test_occupancy_is_the_sites_figure_in_percent() -> None:
 @pytest.mark.spec("SRC-2")
 def test_a_card_that_the_exporter_does_not_know_is_absent() -> None:
     assert read(PAGE, ("GPU-c",)) == [
-        Absence(OCCUPANCY, NOT_TOLD, labels=labelled(gpu_uuid="GPU-c"))
+        Absence(OCCUPANCY, NOT_REPORTED, labels=labelled(gpu_uuid="GPU-c"))
     ]
 
 
@@ -250,7 +250,7 @@ TEXTS = st.text(st.sampled_from(f'{FIELD}{{}}"=\\,UI GPU-a 0.1e+NaN\n\t#'), max_
 @example(f'{FIELD}{{UUID="GPU-a\\"}}"}} 0.5')
 @example(f"{FIELD}{{" + 'a="' * 500)
 def test_whatever_a_page_holds_only_whole_lines_are_read(text: str) -> None:
-    for told in told_in(text, FIELDS):
+    for told in parse_values(text, FIELDS):
         assert told.field == FIELD
         assert told.uuid
         assert not is_blank(told.value)
@@ -271,14 +271,14 @@ def test_whatever_a_page_holds_only_whole_lines_are_read(text: str) -> None:
     ],
 )
 def test_a_line_with_broken_labels_names_no_card(labels: str) -> None:
-    assert told_in(f"{FIELD}{{{labels}}} 0.5", FIELDS) == []
+    assert parse_values(f"{FIELD}{{{labels}}} 0.5", FIELDS) == []
 
 
 @pytest.mark.parametrize(
     "labels", ['gpu="0",UUID="GPU-a",', ' gpu = "0" , UUID="GPU-a"\t', 'UUID="GPU-a"']
 )
 def test_labels_are_read_as_prometheus_lets_them_be_written(labels: str) -> None:
-    assert [each.uuid for each in told_in(f"{FIELD}{{{labels}}} 0.5", FIELDS)] == ["GPU-a"]
+    assert [each.uuid for each in parse_values(f"{FIELD}{{{labels}}} 0.5", FIELDS)] == ["GPU-a"]
 
 
 @pytest.mark.spec("SRC-2")

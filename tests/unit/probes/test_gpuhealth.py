@@ -14,7 +14,7 @@ from lattice.probes.gpuhealth import (
     CardCondition,
     ExpectedGpus,
     GpuHealthJudge,
-    GpuLook,
+    GpuReading,
 )
 
 T = 1_794_702_411.0
@@ -25,8 +25,8 @@ def judge(count: int | None = None, kind: str = "") -> GpuHealthJudge:
     return GpuHealthJudge(ExpectedGpus(count, kind))
 
 
-def look(*cards: CardCondition, at: float = 0, nothing: str = "", failure: str = "") -> GpuLook:
-    return GpuLook(time=T + at, cards=cards, nothing=nothing, failure=failure)
+def look(*cards: CardCondition, at: float = 0, nothing: str = "", failure: str = "") -> GpuReading:
+    return GpuReading(time=T + at, cards=cards, nothing=nothing, failure=failure)
 
 
 def card(**facts: object) -> CardCondition:
@@ -179,8 +179,8 @@ def test_laws_of_every_judgement(looks: list[list[CardCondition]]) -> None:
 @pytest.mark.spec("OPS-10")
 def test_what_else_the_node_lacks_stands_beside_its_cards() -> None:
     judge = GpuHealthJudge(ExpectedGpus(), ("64 cores instead of 72",))
-    nothing = judge.see(GpuLook(time=1.0, nothing="no GPUs"))
+    nothing = judge.see(GpuReading(time=1.0, nothing="no GPUs"))
     assert nothing == NodeHealth(HealthState.WARNING, ("64 cores instead of 72",))
-    broken = judge.see(GpuLook(time=2.0, failure="driver broken"))
+    broken = judge.see(GpuReading(time=2.0, failure="driver broken"))
     assert broken.health is HealthState.FAILURE
     assert broken.words[-1] == "64 cores instead of 72"

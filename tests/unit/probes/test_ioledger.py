@@ -108,7 +108,7 @@ def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[objec
         if name != "look":
             getattr(kernel, str(name))(*arguments)
             continue
-        total = ledger.look(kernel.look()).write_bytes
+        total = ledger.update(kernel.look()).write_bytes
         assert total >= before
         # Where something hides, it is missing until it is reaped, and is no reason to fall.
         assert kernel.written - kernel.hidden <= total <= kernel.written
@@ -116,7 +116,7 @@ def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[objec
     while len(kernel.processes) > 1:
         kernel.exit(1)
         kernel.reap(0)
-    assert ledger.look(kernel.look()).write_bytes == kernel.written
+    assert ledger.update(kernel.look()).write_bytes == kernel.written
 
 
 @pytest.mark.spec("TOP-1")
@@ -132,7 +132,7 @@ def test_where_processes_are_lost_it_neither_falls_nor_misses_those_that_are_not
         elif name != "look":
             getattr(kernel, str(name))(*arguments)
         else:
-            total = ledger.look(kernel.look()).write_bytes
+            total = ledger.update(kernel.look()).write_bytes
             assert before <= total
             assert kernel.written - kernel.hidden - kernel.lost <= total
             before = total
@@ -140,38 +140,38 @@ def test_where_processes_are_lost_it_neither_falls_nor_misses_those_that_are_not
 
 def test_one_that_nobody_reaped_keeps_what_it_was_last_seen_with() -> None:
     ledger = IoLedger()
-    assert ledger.look([_told(1, 0, 10), _told(2, 1, 500)]).write_bytes == 510
-    assert ledger.look([_told(1, 0, 30)]).write_bytes == 530
-    assert ledger.look([_told(1, 0, 700)]).write_bytes == 1200
+    assert ledger.update([_told(1, 0, 10), _told(2, 1, 500)]).write_bytes == 510
+    assert ledger.update([_told(1, 0, 30)]).write_bytes == 530
+    assert ledger.update([_told(1, 0, 700)]).write_bytes == 1200
 
 
 def test_one_that_init_had_adopted_is_never_looked_for_in_others() -> None:
     ledger = IoLedger()
-    assert ledger.look([_told(1, 0, 10), _told(2, 0, 500)]).write_bytes == 510
-    assert ledger.look([_told(1, 0, 5000)]).write_bytes == 5500
+    assert ledger.update([_told(1, 0, 10), _told(2, 0, 500)]).write_bytes == 510
+    assert ledger.update([_told(1, 0, 5000)]).write_bytes == 5500
 
 
 def test_another_with_the_number_of_one_that_ended_is_another() -> None:
     ledger = IoLedger()
     old = ProcessCounters(ProcessId(7, 100), 0, IoCounters(1, 1000, 1, 1000))
     new = ProcessCounters(ProcessId(7, 200), 0, IoCounters(0, 5, 0, 5))
-    assert ledger.look([old]).write_bytes == 1000
-    assert ledger.look([new]) == IoCounters(1, 1005, 1, 1005)
+    assert ledger.update([old]).write_bytes == 1000
+    assert ledger.update([new]) == IoCounters(1, 1005, 1, 1005)
 
 
 def test_one_that_could_not_be_read_stands_where_it_stood() -> None:
     ledger = IoLedger()
     blind = ProcessCounters(ProcessId(2, 2), 1, None)
     assert not ledger.known
-    assert ledger.look([_told(1, 0, 10), _told(2, 1, 500)]).write_bytes == 510
-    assert ledger.look([_told(1, 0, 10), blind]).write_bytes == 510
-    assert ledger.look([_told(1, 0, 10), _told(2, 1, 600)]).write_bytes == 610
+    assert ledger.update([_told(1, 0, 10), _told(2, 1, 500)]).write_bytes == 510
+    assert ledger.update([_told(1, 0, 10), blind]).write_bytes == 510
+    assert ledger.update([_told(1, 0, 10), _told(2, 1, 600)]).write_bytes == 610
 
 
 @pytest.mark.spec("TOP-1")
 def test_a_step_that_ended_is_carried_when_its_daemon_is_gone() -> None:
     ledger = IoLedger()
-    assert ledger.look([_told(1, 0, 600), _told(2, 0, 1)]).write_bytes == 601
-    assert ledger.look([_told(2, 0, 4)]).write_bytes == 604
-    assert ledger.look([]).write_bytes == 604
+    assert ledger.update([_told(1, 0, 600), _told(2, 0, 1)]).write_bytes == 601
+    assert ledger.update([_told(2, 0, 4)]).write_bytes == 604
+    assert ledger.update([]).write_bytes == 604
     assert ledger.known

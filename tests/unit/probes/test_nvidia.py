@@ -28,7 +28,7 @@ from lattice.probes.nvidia import (
     NOT_LISTED,
     NvidiaProbe,
 )
-from lattice.probes.nvidia_card import LOST, MIG_MEMORY, MIG_UTILISATION, NO_NUMBER, NOT_TOLD
+from lattice.probes.nvidia_card import LOST, MIG_MEMORY, MIG_UTILISATION, NO_NUMBER, NOT_REPORTED
 from lattice.probes.nvidia_xids import NONE_YET, XIDS
 from lattice.probes.nvml import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
 from lattice.probes.registry import Registry
@@ -253,7 +253,7 @@ def test_what_a_card_does_not_tell_is_absent_alone(site: Site, cards: NvmlState)
     readings = site.read((0,))
     (ecc,) = absences(readings, "gpu_ecc_corrected_total")
     (power,) = absences(readings, "gpu_power_watts")
-    assert (ecc.reason, ecc.last_error) == (NOT_TOLD, "Not Supported")
+    assert (ecc.reason, ecc.last_error) == (NOT_REPORTED, "Not Supported")
     assert power.last_error == "Insufficient Permissions"
     assert samples(readings, "gpu_utilization_percent") == {uuid_of(7): 87}
 
@@ -262,7 +262,7 @@ def test_what_a_card_does_not_tell_is_absent_alone(site: Site, cards: NvmlState)
 def test_a_card_without_nvlink_says_so(site: Site, cards: NvmlState) -> None:
     cards.fails(7, "nvlink_rx", 3)
     (link,) = absences(site.read((0,)), "gpu_nvlink_bytes_total")
-    assert link.reason == NOT_TOLD
+    assert link.reason == NOT_REPORTED
 
 
 @pytest.mark.spec("TOP-1")
@@ -418,7 +418,7 @@ def test_a_lost_card_does_not_make_the_agent_deaf_to_the_others(
 def test_a_card_that_reports_no_events_says_so(site: Site, cards: NvmlState) -> None:
     cards.fails(7, "events", 4)
     (deaf,) = absences(site.read((0,)), XIDS)
-    assert (deaf.reason, deaf.last_error) == (NOT_TOLD, "Insufficient Permissions")
+    assert (deaf.reason, deaf.last_error) == (NOT_REPORTED, "Insufficient Permissions")
 
 
 @pytest.mark.spec("SRC-2")
@@ -448,7 +448,7 @@ def test_a_blank_never_becomes_a_number(site: Site, cards: NvmlState, blank: int
         "gpu_nvlink_bytes_total",
     ):
         assert not samples(readings, metric), metric
-        assert {each.reason for each in absences(readings, metric)} <= {NO_NUMBER, NOT_TOLD}
+        assert {each.reason for each in absences(readings, metric)} <= {NO_NUMBER, NOT_REPORTED}
 
 
 @pytest.mark.spec("SRC-2", "SRC-4")

@@ -17,7 +17,7 @@ from lattice.probes.processes import (
     NO_GROUP,
     NO_PROCESS,
     NO_PROCESS_YET,
-    OLDER_LIFE,
+    OLDER_ATTEMPT,
     SOME_UNREAD,
     UNREAD,
     ProcessesProbe,
@@ -140,7 +140,7 @@ def test_an_older_life_of_a_job_is_not_given_the_figures_of_the_newer(tmp_path: 
     line = Line({IO: {8: [[7, 2, 0, 1, 2, 3, 4]]}})
     found = ProcessesProbe(HelperReadings(line, clock), clock).read([newer, tree.job])
     assert values(found[newer.identity])[WRITTEN] == 2
-    assert reasons(found[tree.job.identity])[WRITTEN] == OLDER_LIFE
+    assert reasons(found[tree.job.identity])[WRITTEN] == OLDER_ATTEMPT
 
 
 def test_one_question_serves_the_probes_of_one_look(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lattice.cli.command_table import COMMANDS
-from lattice.cli.documents import as_json
+from lattice.cli.shell import as_json
 from scripts.golden import DOCUMENTS, FOLDER, ROOT
 from scripts.golden_answers import LINES, WITHOUT, Maker, run, shape_of_value
 

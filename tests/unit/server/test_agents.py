@@ -12,11 +12,11 @@ from lattice.base.address import Address
 from lattice.base.errors import ConfigurationError
 from lattice.domain.peer import checked_name
 from lattice.server.cluster.agents import (
+    as_single_server,
     begin_identity,
     identity_paths,
     new_replica_id,
     succeed_identity,
-    with_single_identity,
 )
 from lattice.server.cluster.state import PASSING
 from lattice.server.config.load import check_server_config
@@ -55,7 +55,7 @@ def test_where_nothing_is_said_nothing_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.spec("AUTH-9")
 def test_a_next_identity_is_of_the_same_cluster_and_replaces_nothing(tmp_path: Path) -> None:
-    config = with_single_identity(ServerConfig(), tmp_path / "now")
+    config = as_single_server(ServerConfig(), tmp_path / "now")
     made = succeed_identity(config, tmp_path / "next")
     clusters = {
         ClusterAuthority.load(each / "ca.crt", each / "ca.key", ManualClock()).cluster
@@ -70,15 +70,16 @@ def test_a_next_identity_is_of_the_same_cluster_and_replaces_nothing(tmp_path: P
 
 
 def test_a_single_server_keeps_its_identity_in_its_folder(tmp_path: Path) -> None:
-    config = with_single_identity(ServerConfig(), tmp_path / "one")
+    config = as_single_server(ServerConfig(), tmp_path / "one")
     assert config.api.agent_listen == Address("127.0.0.1", 50052)
     paths = identity_paths(config.identity)
     assert paths is not None
     before = paths.ca_cert.read_bytes()
-    again = with_single_identity(ServerConfig(), tmp_path / "one")
+    again = as_single_server(ServerConfig(), tmp_path / "one")
     assert again == config
     assert paths.ca_cert.read_bytes() == before
-    assert with_single_identity(config, tmp_path / "other") is config
+    other = as_single_server(config, tmp_path / "other")
+    assert other == replace(config, single=tmp_path / "other")
 
 
 def test_a_single_server_that_says_how_it_is_reached_is_not_bound_to_loopback(
@@ -86,7 +87,7 @@ def test_a_single_server_that_says_how_it_is_reached_is_not_bound_to_loopback(
 ) -> None:
     config = ServerConfig()
     api = replace(config.api, agent_advertise=Address("s1", 50052))
-    made = with_single_identity(replace(config, api=api), tmp_path)
+    made = as_single_server(replace(config, api=api), tmp_path)
     assert made.api.agent_listen.is_wildcard
 
 
@@ -98,7 +99,7 @@ def test_a_replica_has_a_name_no_other_process_has() -> None:
 @pytest.mark.spec("AUTH-9")
 async def test_the_parts_of_a_configured_server_work_together(tmp_path: Path) -> None:
     clock = ManualClock()
-    config = with_single_identity(ServerConfig(), tmp_path)
+    config = as_single_server(ServerConfig(), tmp_path)
     store = InMemoryStateStore(clock)
     async with opened_agents(config, store, clock) as parts:
         assert parts is not None
@@ -115,7 +116,7 @@ async def test_without_identity_there_are_no_agents_and_without_state_it_is_a_mi
     store = InMemoryStateStore(clock)
     async with opened_agents(ServerConfig(), store, clock, PASSING) as parts:
         assert parts is None
-    config = with_single_identity(ServerConfig(), tmp_path)
+    config = as_single_server(ServerConfig(), tmp_path)
     with pytest.raises(ConfigurationError, match="agreed state"):
         async with opened_agents(config, store, clock, PASSING):
             pass

@@ -25,8 +25,8 @@ from websockets.asyncio.client import connect
 from lattice.base.address import Address
 from lattice.server.config.sections import ApiSection
 from lattice.server.listeners.bounded_http import HttpBounds
+from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import ConnectionLimits, Connections, CountedListener
-from lattice.server.listeners.faces import Faces
 from lattice.server.listeners.listeners import TLS_BUFFER_BYTES, RestServer, rest_config
 from tests.eventually import eventually_async
 from tests.fakes.server import bearer, composed
@@ -75,9 +75,9 @@ async def serving(
     limits: ConnectionLimits | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Site]:
-    connections = Connections(limits)
+    connections = Connections(limits or ConnectionLimits())
     listener = CountedListener(Address(HOST, 0), connections)
-    config = rest_config(ApiSection(shutdown_grace_s=1), faces, None)
+    config = rest_config(ApiSection(shutdown_grace_s=1), faces)
     if tls is not None:
         config.load()
         config.ssl = tls

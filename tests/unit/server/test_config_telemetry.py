@@ -9,8 +9,8 @@ import pytest
 from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.clock import SystemClock
 from lattice.domain.telemetry import Mode
+from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.load import Checked, check_server_config
-from lattice.server.config.telemetry_section import TelemetrySection
 from lattice.server.engines import open_metric_store
 
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.judging import judged, verdict_of
-from lattice.features.diag.rules.known import known_rules
-from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings
+from lattice.features.diag.rules.engine import known_rules, run_rules, verdict_of
+from lattice.features.diag.rules.findings import FindingTemplate, Observation, findings
 from lattice.features.diag.section import DiagSection, LinkFloor, MountFloor
 from lattice.features.diag.wiring import RULES, rules_of, targets_of
 from lattice.server.config.load import check_server_config
@@ -26,10 +25,10 @@ class Quota:
 
     def judge(self, case: Case) -> Iterator[Finding]:
         seen = [
-            Observation(subject=Subject(node=each), verdict=Verdict.BAD, words=f"{each} is full")
+            Observation(subject=Subject(node=each), verdict=Verdict.BAD, evidence=f"{each} is full")
             for each in case.nodes
         ]
-        yield from findings(self, case, seen, (), FindingTemplate(remedy="Delete something."))
+        yield from findings(self, case, seen, FindingTemplate(remedy="Delete something."))
 
 
 class Failing(Quota):
@@ -52,7 +51,7 @@ def test_a_site_adds_rules_and_leaves_some_out() -> None:
     rules = rules_of(DiagSection(without=("clock",)), [entry("Quota")])
     names = {each.name for each in rules}
     assert names == ({each.name for each in known_rules()} | {"quota"}) - {"clock"}
-    found = judged(rules, healthy().case)
+    found = run_rules(rules, healthy().case)
     assert [each.rule for each in found if each.verdict.is_sick] == ["quota"]
 
 
@@ -64,7 +63,7 @@ def test_a_rule_that_can_not_be_loaded_is_left_out_and_the_others_stand() -> Non
 
 @pytest.mark.spec("DIAG-5")
 def test_a_rule_that_fails_is_unknown_and_the_rest_of_the_page_stands() -> None:
-    found = judged(rules_of(DiagSection(), [entry("Failing")]), healthy().case)
+    found = run_rules(rules_of(DiagSection(), [entry("Failing")]), healthy().case)
     (failed,) = [each for each in found if each.rule == "failing"]
     assert (failed.verdict, failed.lack) == (Verdict.UNKNOWN, Lack.FAILED)
     assert failed.reason == "the rule failed (KeyError)"

@@ -28,12 +28,12 @@ from lattice.base.logs import configure_logging
 from lattice.base.supervisor import LoopFailed, OnFailure
 from lattice.features.logs.section import LogsSection
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.cluster.agents import with_single_identity
+from lattice.server.cluster.agents import as_single_server
+from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
-from lattice.server.config.telemetry_section import TelemetrySection
 from lattice.server.foundation import open_ground
-from lattice.server.listeners.faces import Faces
-from lattice.server.listeners.listeners import listening, server_tls
+from lattice.server.listeners.composition import Faces
+from lattice.server.listeners.listeners import listening, open_connections, server_tls
 from lattice.server.serve import open_features
 from tests.eventually import eventually_async
 from tests.fakes.supervised import Defect, SupervisedLoops
@@ -99,7 +99,7 @@ def config(folder: Path) -> ServerConfig:
         oidc_issuer=_NOBODY,
         shutdown_grace_s=0.0,
     )
-    return with_single_identity(
+    return as_single_server(
         ServerConfig(
             api=api,
             slurm=SlurmSection(rest_url=f"unix:{folder}/none.sock"),
@@ -119,13 +119,15 @@ async def opened(folder: Path) -> AsyncIterator[OpenServer]:
     log = configure_logging("info", stream=stream)
     try:
         async with (
-            open_ground(made, SystemClock(), log, supervisor, single=folder) as ground,
+            open_ground(made, SystemClock(), log, supervisor) as ground,
             AsyncExitStack() as stack,
         ):
             await open_features(ground, stack)
             # What the listeners show is no part of this.
             faces: Any = Faces(FastAPI(), aio.server(), None)  # type: ignore[arg-type]
-            async with listening(made.api, faces, server_tls(made.api), supervisor):
+            async with listening(
+                made.api, faces, server_tls(made.api), supervisor, open_connections(made.api)
+            ):
                 yield OpenServer(supervisor, ground.foundation.own_metrics, stream)
     finally:
         root.handlers[:] = handlers

@@ -10,7 +10,7 @@ import trustme
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.s3 import S3ObjectStore
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.server.config.objects_section import ObjectsSection, ObjectsUrl
+from lattice.server.config.engine_sections import ObjectsSection, ObjectsUrl
 from lattice.server.engines import open_objects
 from tests.fakes.s3_server import SpokenS3
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from lattice.base.clock import SystemClock
-from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.composition import Faces
 from tests.fakes.cluster import populated
 from tests.fakes.server import bearer, composed
 

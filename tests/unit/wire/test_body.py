@@ -34,7 +34,7 @@ class Door:
         self.read = 0
         self.routes: GuardedRoutes[str] = GuardedRoutes({RPC: "ADMINISTER"}, self._authorise)
 
-        @self.routes.post("/change", rpc=RPC, body=Wanted, response_model=None)
+        @self.routes.change("POST", "/change", rpc=RPC, body=Wanted, response_model=None)
         async def change(request: Request) -> dict[str, Any]:
             self.seen.append(await self.routes.body(request, Wanted, 200))
             return {}
@@ -131,4 +131,4 @@ def test_reading_is_not_changing(door: Door) -> None:
     with pytest.raises(ValueError, match="changes nothing"):
         door.routes.change("GET", "/x", rpc=RPC)
     assert door.routes.rpc_of_route["POST", "/v1/change"] == RPC
-    assert "/v1/change" not in door.routes.rpc_of_path
+    assert ("GET", "/v1/change") not in door.routes.rpc_of_route

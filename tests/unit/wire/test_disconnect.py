@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from lattice.wire.disconnect import ClientLeft, while_connected
+from lattice.wire.rest import ClientLeft, while_connected
 
 
 class Caller:

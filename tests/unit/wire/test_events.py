@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lattice.base.errors import PermissionRefused
-from lattice.features.locks.service.book import ChangeSignal
+from lattice.features.locks.service import ChangeSignal
 from lattice.features.logs.model import LogNote, NoteKind
 from lattice.wire import events
 from lattice.wire.events import EventStream
@@ -92,7 +92,7 @@ async def test_a_defect_is_reported_and_not_shown() -> None:
 async def test_silence_has_signs_of_life_and_ends_when_it_may_not_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "LIFE_EVERY_S", 0.01)
+    monkeypatch.setattr(events, "KEEPALIVE_EVERY_S", 0.01)
     monkeypatch.setattr(events, "RECHECK_EVERY_S", 0.03)
     reader, closed = Reader(), asyncio.Event()
 
@@ -158,7 +158,7 @@ async def test_a_reader_is_checked_again_as_soon_as_something_is_locked() -> Non
 async def test_a_reader_who_reads_nothing_is_checked_too_and_put_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("LIFE_EVERY_S", "RECHECK_EVERY_S", "_LAST_WORD_S"):
+    for name in ("KEEPALIVE_EVERY_S", "RECHECK_EVERY_S", "_LAST_WORD_S"):
         monkeypatch.setattr(events, name, 0.01)
 
     async def told() -> Told:

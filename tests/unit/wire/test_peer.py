@@ -11,7 +11,7 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.base.clock import SystemClock
 from lattice.base.errors import LoginRequired, PermissionRefused
 from lattice.domain.peer import PeerKind
-from lattice.wire.peer import peer_of, read_peer
+from lattice.wire.peerguard import peer_of, read_peer
 from tests.fakes.certificates import CLUSTER, DAY, node_pair, self_signed
 
 URI = f"lattice://{CLUSTER}/node/n1"

@@ -9,8 +9,8 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.base.clock import SystemClock
 from lattice.base.errors import LatticeError, PermissionRefused
 from lattice.domain.peer import PeerIdentity
+from lattice.wire.guard import declared_permissions
 from lattice.wire.peerguard import KINDS, PeerGuard
-from lattice.wire.permissions import declared_permissions
 from tests.fakes.certificates import CLUSTER, DAY, node_pair
 
 

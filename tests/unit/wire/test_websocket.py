@@ -11,7 +11,7 @@ import pytest
 
 from lattice.base.errors import LatticeError, LoginRequired, NotFound, PermissionRefused
 from lattice.wire.lines import LineClosed
-from lattice.wire.websocket import SocketCaller, SocketDoor, SocketLine, SocketRules
+from lattice.wire.websocket import SocketCaller, SocketEndpoint, SocketLine, SocketRules
 
 PAGE = "https://page.example"
 
@@ -45,7 +45,7 @@ class Door:
             redeem=self._redeem,
             check_path=self._check_path,
         )
-        self.door = SocketDoor(rules, self._authorise, self._serve, self.defects.append)
+        self.endpoint = SocketEndpoint(rules, self._authorise, self._serve, self.defects.append)
 
     async def _authorise(self, authorization: str) -> str:
         if authorization == "Bearer broken":
@@ -69,7 +69,7 @@ class Door:
         self.served.append((standing.caller, path))
         if self.failing is not None:
             raise self.failing
-        await line.say(f"hello {standing.caller}")
+        await line.send_word(f"hello {standing.caller}")
 
     async def knock(
         self, *headers: tuple[str, str], protocols: tuple[str, ...] = ("talk.v1",), name: str = "1"
@@ -82,7 +82,7 @@ class Door:
             "subprotocols": list(protocols),
             "path_params": {"id": name},
         }
-        await self.door(scope, peer.receive, peer.send)
+        await self.endpoint(scope, peer.receive, peer.send)
         return peer
 
 
@@ -169,7 +169,7 @@ async def test_a_line_carries_both_and_tells_how_it_ended() -> None:
     with pytest.raises(LineClosed) as closed:
         await line.receive()
     assert closed.value.orderly
-    for late in (line.send(b"x"), line.say("x")):
+    for late in (line.send(b"x"), line.send_word("x")):
         with pytest.raises(LineClosed):
             await late
     await line.close(1012, "")

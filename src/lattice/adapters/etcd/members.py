@@ -5,8 +5,8 @@ last answered, and move to the next when it does not. A frozen member stays conn
 nothing: only the deadline of the attempt shows that. A member that is cut off from the others
 reports it, because every call carries `hasleader`.
 
-A call that must not be repeated goes to another member only if it was certainly not executed: there
-was no connection, or etcd refused it before it began.
+A call that must not be repeated goes to another member only if it was certainly not executed. That
+is: there was no connection, or etcd refused it before it began.
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ class Member:
         # grpc's types don't support a stream that is written call by call.
         self.watch: Any = rpc_pb2_grpc.WatchStub(self.channel).Watch
         self.keep_alive: Any = self.lease.LeaseKeepAlive
-        self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
 
     async def connected(self, within_s: float) -> bool:
         """Whether there is a connection, or one can be made in that time."""
@@ -220,11 +219,11 @@ def refused(details: str) -> Unavailable:
 
 
 def _away(faults: dict[str, str], count: int) -> Unavailable:
-    said = "; ".join(f"{name} {fault}" for name, fault in sorted(faults.items()))
+    details = "; ".join(f"{name} {fault}" for name, fault in sorted(faults.items()))
     lost = any(fault == "has no leader" for fault in faults.values())
     why = "etcd has lost its quorum" if lost else f"none of {count} etcd members answers in time"
     return Unavailable(
-        f"The agreed state can't be reached: {why} ({said or 'no time was left'}).",
+        f"The agreed state can't be reached: {why} ({details or 'no time was left'}).",
         hint="Try again in a few seconds; an administrator looks at `etcdctl endpoint health` "
         "with the server's own certificate.",
     )

@@ -30,10 +30,10 @@ _CONNECT_S = 3.0
 class HelperReply(Protocol):
     """Gives a helper the servers' time."""
 
-    async def tell(self) -> str:
+    async def send_time(self) -> str:
         """Set the helper's clock with a server's signature; return why that failed, or ""."""
 
-    def words(self, why: str) -> str:
+    def message(self, why: str) -> str:
         """The message for a caller with a grant that the helper's clock refuses."""
 
 
@@ -78,8 +78,8 @@ class HelperChannel:
         answer, passed = await self._asked_once(body, descriptors, most_descriptors)
         if answer.outcome is not Outcome.UNTIMELY or self._telling is None:
             return answer, passed
-        if why := await self._telling.tell():
-            return replace(answer, message=self._telling.words(why)), passed
+        if why := await self._telling.send_time():
+            return replace(answer, message=self._telling.message(why)), passed
         packet.close_all(passed)
         return await self._asked_once(body, descriptors, most_descriptors)
 

@@ -37,10 +37,10 @@ class HelperClock:
         packet.close_all(passed)
         if answer.outcome is Outcome.DONE:
             return answer
-        words = inert(answer.message)[:200]
+        message = inert(answer.message)[:200]
         if answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
             raise Unavailable("lattice-helper is older than the agent.")
-        raise _KINDS.get(answer.outcome, InternalError)(f"lattice-helper: {words}.")
+        raise _KINDS.get(answer.outcome, InternalError)(f"lattice-helper: {message}.")
 
 
 _KINDS: dict[Outcome, type[LatticeError]] = {

@@ -38,7 +38,7 @@ from lattice.domain.privileged import (
 _TIMEOUT_S = 1.5
 """Less than the 2 s that a probe has, so that the reason is reported."""
 _REST_S = 5.0
-_LONGEST_WORDS = 200
+_LONGEST_TEXT = 200
 NOT_THERE = "lattice-helper is not there"
 _SILENT = "lattice-helper did not answer in time"
 
@@ -65,16 +65,16 @@ class HelperCounterLine:
         if not self._turn.acquire(timeout=self._timeout_s):
             raise CountersUnavailable(_SILENT)
         try:
-            telling = CounterAnswer()
+            answer = CounterAnswer()
             for begin in range(0, len(jobs), MOST_JOBS):
                 part = tuple(jobs[begin : begin + MOST_JOBS])
-                _add(telling, self._asked(CounterQuestion(tuple(want), part), until))
+                _add(answer, self._asked(CounterQuestion(tuple(want), part), until))
         except CountersUnavailable as error:
             self._give_up(error)
             raise
         finally:
             self._turn.release()
-        return telling
+        return answer
 
     def close(self) -> None:
         """Close the connection; the helper's child ends with it."""
@@ -91,13 +91,13 @@ class HelperCounterLine:
 
     def _exchange(self, asking: CounterQuestion, until: float) -> CounterAnswer:
         connection = self._connection or self._opened(until)
-        telling = CounterAnswer()
+        answer = CounterAnswer()
         try:
             connection.settimeout(_left(until))
             packet.send(connection, asking.written())
             for _ in range(MOST_PACKETS):
-                if not read_telling(_heard(connection, until), telling):
-                    return telling
+                if not read_telling(_received(connection, until), answer):
+                    return answer
             raise CountersUnavailable("lattice-helper does not come to an end")
         except TimeoutError:
             raise CountersUnavailable(_SILENT) from None
@@ -114,13 +114,13 @@ class HelperCounterLine:
             connection.settimeout(_left(until))
             connection.connect(str(self._path))
             packet.send(connection, write_request("", WatchCounters()))
-            answer = read_answer(_heard(connection, until))
+            answer = read_answer(_received(connection, until))
         except TimeoutError:
             connection.close()
             raise CountersUnavailable(_SILENT) from None
         except (OSError, packet.BadPacket, BadQuestion, _Ended) as error:
             connection.close()
-            raise CountersUnavailable(NOT_THERE, _words(error)) from None
+            raise CountersUnavailable(NOT_THERE, _error_text(error)) from None
         if answer.outcome is not Outcome.DONE:
             connection.close()
             raise CountersUnavailable("lattice-helper refuses", inert(answer.message))
@@ -139,14 +139,14 @@ class HelperCounterLine:
             self._connection = None
 
 
-def _add(telling: CounterAnswer, part: CounterAnswer) -> None:
-    for kind, table in part.told.items():
-        telling.told.setdefault(kind, {}).update(table)
-    telling.failed.update(part.failed)
-    telling.unread.update(part.unread)
+def _add(answer: CounterAnswer, part: CounterAnswer) -> None:
+    for kind, table in part.rows.items():
+        answer.rows.setdefault(kind, {}).update(table)
+    answer.failed.update(part.failed)
+    answer.unread.update(part.unread)
 
 
-def _heard(connection: socket.socket, until: float) -> bytes:
+def _received(connection: socket.socket, until: float) -> bytes:
     connection.settimeout(_left(until))
     raw, descriptors = packet.receive(connection)
     packet.close_all(descriptors)
@@ -162,5 +162,5 @@ def _left(until: float) -> float:
     return left
 
 
-def _words(error: Exception) -> str:
-    return inert(getattr(error, "strerror", None) or str(error))[:_LONGEST_WORDS]
+def _error_text(error: Exception) -> str:
+    return inert(getattr(error, "strerror", None) or str(error))[:_LONGEST_TEXT]

@@ -107,35 +107,35 @@ def _safe(text: str) -> str:
 
 
 def _error(answer: Answer) -> LatticeError:
-    words = _safe(answer.message)
+    message = _safe(answer.message)
     if answer.outcome is Outcome.FAILED:
-        return _program_error(words, answer.exit_code)
+        return _program_error(message, answer.exit_code)
     known: dict[Outcome, LatticeError] = {
         Outcome.ACCOUNT_REFUSED: PermissionRefused(
-            words, hint="`lattice whoami` shows your Unix user."
+            message, hint="`lattice whoami` shows your Unix user."
         ),
         Outcome.DIRECTORY_REFUSED: UsageError(
-            words, hint="Name a directory that you can enter on the cluster."
+            message, hint="Name a directory that you can enter on the cluster."
         ),
-        Outcome.UNSURE: Unsure(words, hint="Look with `lattice status` before you try again."),
+        Outcome.UNSURE: Unsure(message, hint="Look with `lattice status` before you try again."),
         Outcome.BUSY: Unavailable(
-            f"The submit gate is busy: {words}.", hint="Try again in a few seconds."
+            f"The submit gate is busy: {message}.", hint="Try again in a few seconds."
         ),
-        Outcome.BAD_QUESTION: UsageError(f"The submit gate can't take this: {words}."),
+        Outcome.BAD_QUESTION: UsageError(f"The submit gate can't take this: {message}."),
         Outcome.REFUSED: Unavailable(
             "The submit gate does not accept this server.", hint=_LOG_HINT
         ),
         Outcome.UNTIMELY: Unavailable(
-            f"The submit gate goes by another clock than this server: {words}.",
+            f"The submit gate goes by another clock than this server: {message}.",
             hint="An administrator sets the clocks of both right.",
         ),
     }
-    failed = InternalError(f"The submit gate failed: {words}.", hint=_LOG_HINT)
+    failed = InternalError(f"The submit gate failed: {message}.", hint=_LOG_HINT)
     return known.get(answer.outcome, failed)
 
 
-def _program_error(words: str, exit_code: int) -> LatticeError:
-    if _AWAY.search(words):
-        return Unavailable(words, hint="Slurm's controller does not answer; try again soon.")
+def _program_error(message: str, exit_code: int) -> LatticeError:
+    if _AWAY.search(message):
+        return Unavailable(message, hint="Slurm's controller does not answer; try again soon.")
     hint = f"These are Slurm's own words (exit code {exit_code})."
-    return ProgramRefused(words, hint=hint, exit_code=exit_code)
+    return ProgramRefused(message, hint=hint, exit_code=exit_code)

@@ -131,21 +131,21 @@ def _checked(text: str, passed: Sequence[int]) -> Outputs:
     try:
         return read_outputs(text, passed)
     except BadOutputs as error:
-        words = f"lattice-helper said what can't be: {error}."
-        raise InternalError(words, hint=_LOG_HINT) from None
+        message = f"lattice-helper said what can't be: {error}."
+        raise InternalError(message, hint=_LOG_HINT) from None
 
 
 def read_outputs(text: str, passed: Sequence[int]) -> Outputs:
     """The opened and the skipped files. Raises `BadOutputs`, and then closes nothing."""
-    told = _json(text)
-    more = told.pop("more", False) if type(told) is dict else False
-    told = _object(told, {"files", "skipped"})
-    if type(more) is not bool or type(told["files"]) is not list:
+    document = _json(text)
+    more = document.pop("more", False) if type(document) is dict else False
+    document = _object(document, {"files", "skipped"})
+    if type(more) is not bool or type(document["files"]) is not list:
         raise BadOutputs("the answer has fields of other types")
-    if len(passed) != len(told["files"]):
+    if len(passed) != len(document["files"]):
         raise BadOutputs("there are not as many descriptors as files")
-    files = tuple(_file(each, fd) for each, fd in zip(told["files"], passed, strict=True))
-    return files, _skipped(told["skipped"]), more
+    files = tuple(_file(each, fd) for each, fd in zip(document["files"], passed, strict=True))
+    return files, _skipped(document["skipped"]), more
 
 
 _FIELDS: dict[str, type] = {
@@ -154,8 +154,8 @@ _FIELDS: dict[str, type] = {
 }  # fmt: skip
 
 
-def _file(told: Any, fd: int) -> OutputFile:
-    found = _object(told, {*_FIELDS, "born"})
+def _file(entry: Any, fd: int) -> OutputFile:
+    found = _object(entry, {*_FIELDS, "born"})
     if any(type(found[name]) is not kind for name, kind in _FIELDS.items()):
         raise BadOutputs("a file has fields of other types")
     if type(found["born"]) not in (float, int, type(None)):
@@ -178,29 +178,29 @@ def _file(told: Any, fd: int) -> OutputFile:
     )
 
 
-def _skipped(told: Any) -> tuple[SkippedOutput, ...]:
-    if type(told) is not list:
+def _skipped(entries: Any) -> tuple[SkippedOutput, ...]:
+    if type(entries) is not list:
         raise BadOutputs("the answer has fields of other types")
     found = []
-    for each in told:
+    for each in entries:
         if type(each) is not list or [type(part) for part in each] != [int, int, str]:
             raise BadOutputs("what was skipped can't be read")
         found.append(SkippedOutput(_holder(each[:2]), inert(each[2])))
     return tuple(found)
 
 
-def _holder(told: Any) -> OutputHolder:
-    if type(told) is not list or [type(part) for part in told] != [int, int]:
+def _holder(entry: Any) -> OutputHolder:
+    if type(entry) is not list or [type(part) for part in entry] != [int, int]:
         raise BadOutputs("a holder can't be read")
-    return OutputHolder(told[0], told[1])
+    return OutputHolder(entry[0], entry[1])
 
 
-def _ranked_holder(told: Any) -> OutputHolder:
-    kinds = [type(part) for part in told] if type(told) is list else []
+def _ranked_holder(entry: Any) -> OutputHolder:
+    kinds = [type(part) for part in entry] if type(entry) is list else []
     if kinds == [int, int, int]:
-        return OutputHolder(told[0], told[1], max(-1, told[2]))
+        return OutputHolder(entry[0], entry[1], max(-1, entry[2]))
     if kinds == [int, int, int, str, bool]:
-        return OutputHolder(told[0], told[1], max(-1, told[2]), inert(told[3]), told[4])
+        return OutputHolder(entry[0], entry[1], max(-1, entry[2]), inert(entry[3]), entry[4])
     raise BadOutputs("a holder can't be read")
 
 
@@ -211,32 +211,32 @@ def _json(text: str) -> Any:
         raise BadOutputs("the answer is no JSON") from None
 
 
-def _object(told: Any, names: set[str]) -> dict[str, Any]:
-    if type(told) is not dict or told.keys() != names:
+def _object(value: Any, names: set[str]) -> dict[str, Any]:
+    if type(value) is not dict or value.keys() != names:
         raise BadOutputs("the answer has other fields")
-    return told
+    return value
 
 
 def _error(answer: Answer, *, noting: bool = False) -> LatticeError:
-    words = inert(answer.message)
+    message = inert(answer.message)
     if noting and answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
         # An older helper does not have the verb.
-        return DataUnavailable(f"lattice-helper on the node keeps no notes: {words}.")
+        return DataUnavailable(f"lattice-helper on the node keeps no notes: {message}.")
     known: dict[Outcome, LatticeError] = {
-        Outcome.FAILED: DataUnavailable(f"The output can't be read: {words}."),
-        Outcome.ACCOUNT_REFUSED: PermissionRefused(f"Nothing is read for this user: {words}."),
-        Outcome.BAD_QUESTION: UsageError(f"lattice-helper can't take this: {words}."),
+        Outcome.FAILED: DataUnavailable(f"The output can't be read: {message}."),
+        Outcome.ACCOUNT_REFUSED: PermissionRefused(f"Nothing is read for this user: {message}."),
+        Outcome.BAD_QUESTION: UsageError(f"lattice-helper can't take this: {message}."),
         Outcome.BUSY: Unavailable(
-            f"lattice-helper on the node is busy: {words}.", hint="Try again in a few seconds."
+            f"lattice-helper on the node is busy: {message}.", hint="Try again in a few seconds."
         ),
         Outcome.REFUSED: Unavailable(
             "lattice-helper on the node does not accept this.", hint=_LOG_HINT
         ),
-        Outcome.UNTIMELY: Unavailable(f"The output can't be read: {words}.", hint=_LOG_HINT),
+        Outcome.UNTIMELY: Unavailable(f"The output can't be read: {message}.", hint=_LOG_HINT),
         Outcome.NOT_OFFERED: Unavailable(
             "lattice-helper on the node is older than the agent.",
             hint="An administrator brings both to the same version.",
         ),
     }
-    failed = InternalError(f"lattice-helper failed: {words}.", hint=_LOG_HINT)
+    failed = InternalError(f"lattice-helper failed: {message}.", hint=_LOG_HINT)
     return known.get(answer.outcome, failed)

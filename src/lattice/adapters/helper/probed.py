@@ -27,9 +27,9 @@ from lattice.domain.privileged import Answer, Outcome
 from lattice.domain.probed import (
     LARGEST_BYTES,
     BadProbe,
-    MountsLook,
-    StackLook,
-    TaskLook,
+    MountsReport,
+    StackReport,
+    TaskReport,
     read_mounts,
     read_stacks,
     read_tasks,
@@ -54,13 +54,13 @@ class HelperProbes:
     def __init__(self, channel: HelperChannel) -> None:
         self._channel = channel
 
-    async def mounts(self, request: bytes) -> MountsLook:
+    async def mounts(self, request: bytes) -> MountsReport:
         return await self._asked(request, read_mounts)
 
-    async def tasks(self, request: bytes) -> tuple[TaskLook, ...]:
+    async def tasks(self, request: bytes) -> tuple[TaskReport, ...]:
         return await self._asked(request, read_tasks)
 
-    async def stacks(self, request: bytes) -> tuple[StackLook, ...]:
+    async def stacks(self, request: bytes) -> tuple[StackReport, ...]:
         return await self._asked(request, read_stacks)
 
     async def _asked(self, request: bytes, read: Callable[[bytes], _T]) -> _T:
@@ -80,8 +80,8 @@ class HelperProbes:
                 raise _error(answer)
             return read(_content(passed))
         except BadProbe as fault:
-            words = f"lattice-helper said what can't be: {fault}."
-            raise InternalError(words, hint=_LOG_HINT) from None
+            message = f"lattice-helper said what can't be: {fault}."
+            raise InternalError(message, hint=_LOG_HINT) from None
         finally:
             packet.close_all(passed)
 
@@ -104,11 +104,11 @@ def _content(passed: list[int]) -> bytes:
 
 
 def _error(answer: Answer) -> LatticeError:
-    words = inert(answer.message)[:200]
+    message = inert(answer.message)[:200]
     if answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
         return Unavailable(
-            f"lattice-helper on the node can't be asked that: {words}.",
+            f"lattice-helper on the node can't be asked that: {message}.",
             hint="An administrator brings agent and helper to the same version.",
         )
     kind = _KINDS.get(answer.outcome, InternalError)
-    return kind(f"lattice-helper: {words}.", hint=_LOG_HINT)
+    return kind(f"lattice-helper: {message}.", hint=_LOG_HINT)

@@ -95,7 +95,7 @@ class PacketCarrier:
             except BlockingIOError:
                 await self._room()
             except OSError as error:
-                raise CarrierLost(_words(error)) from None
+                raise CarrierLost(_loss_reason(error)) from None
             else:
                 return
         raise CarrierLost("the terminal's connection is closed")
@@ -162,11 +162,11 @@ class PacketCarrier:
 def _error(answer: Answer, *, resume: bool) -> LatticeError:
     if answer.outcome is Outcome.DONE:
         return InternalError("lattice-helper brought no terminal.", hint=_LOG_HINT)
-    words = inert(answer.message)[:300] or f"lattice-helper says {answer.outcome.value}"
+    message = inert(answer.message)[:300] or f"lattice-helper says {answer.outcome.value}"
     if resume and answer.outcome in {Outcome.FAILED, Outcome.REFUSED}:
-        return NotFound(words)
-    return _KINDS[answer.outcome](words)
+        return NotFound(message)
+    return _KINDS[answer.outcome](message)
 
 
-def _words(error: OSError) -> str:
+def _loss_reason(error: OSError) -> str:
     return f"the terminal's connection is gone: {error.strerror or error}"

@@ -4,7 +4,6 @@
     groups.py             Where Slurm's control groups are.
     job_group_reader.py   Reads one job's group.
     proc.py               Processes.
-    process_info.py       One process, for the logs.
     inotify.py            Notices of the kernel.
     scanner.py            One scan of the node, and the spool.
     nodejobs.py           `NodeJobs`: the current snapshot.

@@ -34,7 +34,7 @@ def main() -> None:
 async def _once(jobs: NodeJobs) -> None:
     await jobs.refresh()
     for job in jobs.jobs.values():
-        _tell(JobAppeared(job))
+        _write_event(JobAppeared(job))
 
 
 async def _follow(jobs: NodeJobs) -> None:
@@ -43,10 +43,10 @@ async def _follow(jobs: NodeJobs) -> None:
         await jobs.ready()
         _write({"event": "ready", "trouble": jobs.trouble})
         async for event in jobs.changes():
-            _tell(event)
+            _write_event(event)
 
 
-def _tell(event: JobEvent) -> None:
+def _write_event(event: JobEvent) -> None:
     kind = {JobAppeared: "appeared", NodeJobEnded: "ended"}.get(type(event), "changed")
     _write({"event": kind, **asdict(event.job), "id": event.job.id})
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lattice.adapters.linux.groups import V2, Base, JobGroup, Watch, folders_in
 from lattice.adapters.linux.proc import Proc, parse_pids, read_text
@@ -108,16 +108,7 @@ class JobReader:
         if uid is None:
             known = before is not None and before.uid is not None
             uid = before.uid if before and known else self._owner(job.steps, progress)
-        return NodeJob(
-            identity=identity,
-            started_by=sign,
-            uid=uid,
-            sluid=job.sluid,
-            steps=job.steps,
-            daemons=job.daemons,
-            folders=job.folders,
-            unread=job.unread,
-        )
+        return replace(job, identity=identity, started_by=sign, uid=uid)
 
     def _started(self, job: NodeJob) -> tuple[float, StartSign]:
         """The folder's time, unless a process proves that it is much too late.

@@ -58,7 +58,7 @@ class JobListener:
     """
 
     def __init__(self, picture: Picture, most: int = _MOST_WAITING) -> None:
-        self._told: dict[JobIdentity, NodeJob] = {}
+        self._delivered: dict[JobIdentity, NodeJob] = {}
         self._waiting: list[JobEvent] = list(compare({}, picture))
         self._most = most
         self._lost = False
@@ -66,7 +66,7 @@ class JobListener:
         if self._waiting:
             self._some.set()
 
-    def tell(self, events: Iterable[JobEvent]) -> bool:
+    def add(self, events: Iterable[JobEvent]) -> bool:
         """Add these; True if there were too many and events are lost."""
         self._waiting += events
         lost = len(self._waiting) > self._most
@@ -81,14 +81,14 @@ class JobListener:
         """All queued events, once there are some; `picture` gives the snapshot to catch up with."""
         await self._some.wait()
         self._some.clear()
-        events = compare(self._told, picture()) if self._lost else tuple(self._waiting)
+        events = compare(self._delivered, picture()) if self._lost else tuple(self._waiting)
         self._lost = False
         self._waiting = []
         for event in events:
             if isinstance(event, NodeJobEnded):
-                self._told.pop(event.job.identity, None)
+                self._delivered.pop(event.job.identity, None)
             else:
-                self._told[event.job.identity] = event.job
+                self._delivered[event.job.identity] = event.job
         return events
 
 
@@ -178,7 +178,7 @@ class NodeJobs:
         self._blind_rescan_s = blind_rescan_s
         self._notices = notices
         self._no_notices = "" if notices else "inotify: switched off"
-        self._lookout = JobScanner(
+        self._scanner = JobScanner(
             roots.proc, roots.cgroup, roots.spool, clock, birth, patience_s=patience_s
         )
         self._listeners: dict[JobListener, float] = {}
@@ -192,29 +192,29 @@ class NodeJobs:
     @property
     def jobs(self) -> Mapping[JobIdentity, NodeJob]:
         """Every job on the node, as last read."""
-        return MappingProxyType(self._lookout.picture)
+        return MappingProxyType(self._scanner.picture)
 
     def job(self, job_id: int) -> NodeJob | None:
         """The newest attempt of a job, by its number."""
-        lives = [job for job in self._lookout.picture.values() if job.id == job_id]
+        lives = [job for job in self._scanner.picture.values() if job.id == job_id]
         return max(lives, key=lambda job: job.identity.started, default=None)
 
     @property
     def trouble(self) -> str | None:
         """Why the snapshot may be late or incomplete; None if it is neither."""
-        told = [text for text in (self._no_notices, self._lookout.trouble) if text]
-        return "; ".join(told) or None
+        reasons = [text for text in (self._no_notices, self._scanner.trouble) if text]
+        return "; ".join(reasons) or None
 
     async def changes(self) -> AsyncIterator[JobEvent]:
         """Events without end: first each existing job, then changes.
 
         A listener that is too slow misses only jobs that came and went meanwhile.
         """
-        listener = JobListener(self._lookout.picture)
+        listener = JobListener(self._scanner.picture)
         try:
             while True:
                 self._listeners[listener] = self._clock.monotonic()
-                for event in await listener.take(lambda: self._lookout.picture):
+                for event in await listener.take(lambda: self._scanner.picture):
                     yield event
         finally:
             self._listeners.pop(listener, None)
@@ -233,9 +233,9 @@ class NodeJobs:
 
     async def reread(self, identity: JobIdentity) -> NodeJob | None:
         """Read one job now; None if it is gone."""
-        self._lookout.read_soon(identity)
+        self._scanner.read_soon(identity)
         await self._turn(everything=False)
-        return self._lookout.picture.get(identity)
+        return self._scanner.picture.get(identity)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -246,35 +246,35 @@ class NodeJobs:
                 inotify = self._open()
                 due = self._clock.monotonic() + self._pace_s
                 took_s = await self._turn(everything=True)
-                if self._no_notices or self._lookout.blind:
+                if self._no_notices or self._scanner.blind:
                     self._absences.note(self._pace_s)
                 self._ready.set()
                 while self._clock.monotonic() < due:
                     await asyncio.sleep(max(_SHORTEST_PAUSE_S, took_s * _REST))
-                    next_s = min(due, self._lookout.next_reading or due) - self._clock.monotonic()
+                    next_s = min(due, self._scanner.next_reading or due) - self._clock.monotonic()
                     await self._pause(loop, inotify, next_s)
                     took_s = await self._turn(everything=False)
         finally:
             pulse.cancel()
             async with self._one_turn:
-                self._lookout.close()
+                self._scanner.close()
 
     @property
     def _pace_s(self) -> float:
-        blind = self._no_notices or self._lookout.blind
+        blind = self._no_notices or self._scanner.blind
         return min(self._blind_rescan_s, self._rescan_s) if blind else self._rescan_s
 
     def _open(self) -> Inotify | None:
         """Open inotify, or note why that fails; tried again before each full scan."""
         if not self._notices:
             return None
-        if self._lookout.inotify is None:
+        if self._scanner.inotify is None:
             try:
-                self._lookout.inotify = Inotify()
+                self._scanner.inotify = Inotify()
                 self._no_notices = ""
             except WatchLimit as limit:
                 self._no_notices = f"{limit}: jobs are looked for every {self._blind_rescan_s:g} s"
-        return self._lookout.inotify
+        return self._scanner.inotify
 
     async def _pause(
         self, loop: asyncio.AbstractEventLoop, inotify: Inotify | None, seconds: float
@@ -307,14 +307,14 @@ class NodeJobs:
                 raise
             self._note_absence(began_at)
             for listener, read_at in self._listeners.items():
-                if listener.tell(events):
+                if listener.add(events):
                     self._absences.note(self._clock.monotonic() - read_at)
             return took_s
 
     def _note_absence(self, began_at: float) -> None:
         """Note that this scan hung, or that the kernel dropped notices before it."""
         now_s = self._clock.monotonic()
-        if self._lookout.notices_lost:
+        if self._scanner.notices_lost:
             self._absences.note(now_s - self._turned_at)
         elif now_s - began_at > LONGEST_S:
             self._absences.note(now_s - began_at)
@@ -322,6 +322,6 @@ class NodeJobs:
 
     def _timed(self, everything: bool) -> tuple[tuple[JobEvent, ...], float]:
         # Processor time, because on a busy node a scan lasts longer than it costs.
-        began_s = time.thread_time() + self._lookout.reading_cpu_s
-        events = self._lookout.turn(everything)
-        return events, time.thread_time() + self._lookout.reading_cpu_s - began_s
+        began_s = time.thread_time() + self._scanner.reading_cpu_s
+        events = self._scanner.turn(everything)
+        return events, time.thread_time() + self._scanner.reading_cpu_s - began_s

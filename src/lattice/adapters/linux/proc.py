@@ -10,10 +10,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from lattice.domain.kerneltext import figure
 from lattice.domain.nodejobs import ProcessId
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _LARGEST_READ_BYTES = 1 << 20
+_LARGEST_INFO_BYTES = 4096
 _START_FIELD = 22
 
 
@@ -67,6 +69,28 @@ class Proc:
         return min(booted + 0.5 + process.start_ticks / _TICKS_A_SECOND, self._wall())
 
 
+def process_info(proc: Path, pid: int) -> tuple[int, str, str] | None:
+    """Parent, name and command line (separated by NULs) of a process; None if it is gone."""
+    folder = proc / str(pid)
+    try:
+        with (folder / "stat").open("rb") as file:
+            stat = file.read(_LARGEST_INFO_BYTES)
+        with (folder / "cmdline").open("rb") as file:
+            title = file.read(_LARGEST_INFO_BYTES)
+    except OSError:
+        return None
+    # The name is in brackets and may itself contain brackets.
+    name, closing, rest = stat[stat.find(b"(") + 1 :].rpartition(b")")
+    fields = rest.split()
+    if not closing or len(fields) < 2 or not fields[1].isdigit():
+        return None
+    return int(fields[1]), _text(name), _text(title.rstrip(b"\0"))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace").strip()
+
+
 def read_text(path: str) -> str | None:
     """A small kernel file as a whole; None if it is gone, empty or can't be read."""
     # Not Path.read_text: thousands of these are read, and this takes a third of the time.
@@ -93,7 +117,7 @@ def parse_start_ticks(stat: str) -> int | None:
     at = _START_FIELD - 3
     if ")" not in stat or len(fields) <= at:
         return None
-    return _number(fields[at])
+    return figure(fields[at])
 
 
 def parse_owner(status: str) -> int | None:
@@ -101,22 +125,18 @@ def parse_owner(status: str) -> int | None:
     for line in status.split("\n"):
         if line.startswith("Uid:"):
             figures = line.split()
-            return _number(figures[1]) if len(figures) > 1 else None
+            return figure(figures[1]) if len(figures) > 1 else None
     return None
 
 
 def parse_boot_time(stat: str) -> int | None:
     for line in stat.split("\n"):
         if line.startswith("btime "):
-            return _number(line[6:].strip())
+            return figure(line[6:].strip())
     return None
 
 
 def parse_pids(procs: str) -> list[int]:
     """The pids in cgroup.procs. 0 is a process of another pid namespace."""
-    found = (_number(word) for word in procs.split())
+    found = (figure(word) for word in procs.split())
     return [pid for pid in found if pid]
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None

@@ -95,7 +95,7 @@ _RECENT_S = 60.0
 """The sockets of a job outlive its groups by less than this."""
 _MAKING_S = 0.3
 """Slurm needs less time from a job's folder to the first one inside, also on a busy node."""
-_MAKING_LOOKS = 30
+_MAKING_CHECKS = 30
 _NAMELESS_S = 3.0
 """How long a group without a job number waits for a daemon that shows it."""
 _UNREAD_AGAIN_S = 3.0
@@ -191,8 +191,8 @@ class JobScanner:
         flashes = self._flashes(notices, groups)
         picture = {job.identity: job for job in jobs}
         events = compare(self.picture, picture)
-        told = [event.job for event in flashes]
-        flashes += self._sparks(notices, (*told, *self.picture.values(), *picture.values()))
+        flashed = [event.job for event in flashes]
+        flashes += self._sparks(notices, (*flashed, *self.picture.values(), *picture.values()))
         self.picture = picture
         return (*flashes, *events)
 
@@ -203,10 +203,10 @@ class JobScanner:
         creates a step's folder inside. Before that the job has no stable identity.
         """
         groups = find_jobs(self._truth, self._watch, self._birth)
-        patience = _MAKING_LOOKS
+        patience = _MAKING_CHECKS
         while patience and any(self._being_made(group) for group in groups):
             patience -= 1
-            time.sleep(_MAKING_S / _MAKING_LOOKS)
+            time.sleep(_MAKING_S / _MAKING_CHECKS)
             groups = find_jobs(self._truth, self._watch, self._birth)
         return groups
 
@@ -234,7 +234,7 @@ class JobScanner:
         due: dict[_Key, tuple[JobGroup, NodeJob | None]] = {}
         for group in groups:
             last = remembered.get(group.path)
-            before = last[1] if last and _same_life(last[0], group) else None
+            before = last[1] if last and _same_attempt(last[0], group) else None
             if before is None or moved is None or group.path in moved:
                 due[group.path, group.inode, group.born] = group, before
             else:
@@ -369,6 +369,6 @@ def _log_unread(job: NodeJob) -> None:
         _log.warning("job %d: its processes can be read again", job.id)
 
 
-def _same_life(one: JobGroup, other: JobGroup) -> bool:
+def _same_attempt(one: JobGroup, other: JobGroup) -> bool:
     # Old kernels reuse a freed inode number for the next folder, but that has a later birth.
     return one.inode == other.inode and one.born == other.born

@@ -14,7 +14,7 @@ import msgspec
 from lattice.base.text import inert
 from lattice.domain.metricstore import Point, SeriesPoints, StoreSilent, WriteRefused
 
-_LONGEST_WORDS = 400
+_LONGEST_TEXT = 400
 _ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 421, 425, 429})
 """Refusals that don't concern the data: after the cause is fixed, it is accepted."""
 _Stamped = tuple[float, str]
@@ -73,26 +73,26 @@ def series_of(body: bytes) -> tuple[Mapping[str, str], ...]:
     return tuple(_decoded(_series, body).data)
 
 
-def check_about_us(status: int, said: bytes) -> None:
+def check_about_us(status: int, body: bytes) -> None:
     """Raises `StoreSilent` if the status concerns the store or the client, not the request."""
     if status < 400 or status >= 500 or status in _ABOUT_US:
-        raise StoreSilent(f"it answered {status}: {words_of(said) or 'nothing'}")
+        raise StoreSilent(f"it answered {status}: {error_text(body) or 'nothing'}")
 
 
-def check_written(status: int, said: bytes) -> None:
+def check_written(status: int, body: bytes) -> None:
     """Return if a write was accepted. Raises `StoreSilent` and `WriteRefused`."""
     if not 200 <= status < 300:
-        check_about_us(status, said)
-        raise WriteRefused(f"it answered {status}: {words_of(said)}")
+        check_about_us(status, body)
+        raise WriteRefused(f"it answered {status}: {error_text(body)}")
 
 
-def words_of(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """The store's error text of a failed request; plain text is accepted too."""
     try:
-        told = _refusal.decode(body).error
+        text = _refusal.decode(body).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = body.decode(errors="replace")
-    return inert(told.strip())[:_LONGEST_WORDS]
+        text = body.decode(errors="replace")
+    return inert(text.strip())[:_LONGEST_TEXT]
 
 
 def _points(found: _Found) -> SeriesPoints:

@@ -17,7 +17,7 @@ from lattice.domain.metricstore import SeriesPoints, StoreSilent
 
 WRITE_S = 10.0
 _LARGEST_ANSWER_BYTES = 64 * 1024
-_MOST_KEPT = 4_096
+_MOST_CACHED = 4_096
 """Of one node: it has few series."""
 
 
@@ -27,9 +27,9 @@ class OnlyWrite:
     def __init__(self, url: str, *, write_s: float = WRITE_S) -> None:
         """Opens no connection. Raises `BadWriteUrl`."""
         self._url = checked_write_url(url)
-        self._encoder = WriteEncoder(_MOST_KEPT)
+        self._encoder = WriteEncoder(_MOST_CACHED)
         context = tls_context() if self._url.startswith("https:") else None
-        self._door = HttpTarget(context=context, timeout_s=write_s)
+        self._target = HttpTarget(context=context, timeout_s=write_s)
         self._write_s = write_s
 
     async def write(self, series: Sequence[SeriesPoints]) -> None:
@@ -40,7 +40,7 @@ class OnlyWrite:
     def _write(self, series: Sequence[SeriesPoints]) -> None:
         body = self._encoder.encode(series)
         try:
-            reply = self._door.exchange(
+            reply = self._target.exchange(
                 "POST", self._url, HEADERS, body, most_bytes=_LARGEST_ANSWER_BYTES
             )
         except TimeoutError:

@@ -23,7 +23,7 @@ HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 
-MOST_KEPT = 200_000
+MOST_CACHED = 200_000
 _LITERAL_BYTES = 65_536
 _LITERAL = 61 << 2
 """The tag of a literal with its length, less one, in the two bytes that follow."""
@@ -33,17 +33,17 @@ _SAMPLE = struct.Struct("<sd").pack
 class WriteEncoder:
     """Encodes writes, and caches repeated parts."""
 
-    def __init__(self, most_kept: int = MOST_KEPT) -> None:
-        """`most_kept`: the limit of cached label pairs, and of cached timestamps."""
-        self._most_kept = most_kept
+    def __init__(self, most_cached: int = MOST_CACHED) -> None:
+        """`most_cached`: the limit of cached label pairs, and of cached timestamps."""
+        self._most_cached = most_cached
         self._pairs = _Pairs()
         self._moments = _Moments()
 
     def encode(self, series: Sequence[SeriesPoints]) -> bytes:
         """The body of one write. Labels with an empty value are left out."""
-        for kept in (self._pairs, self._moments):
-            if len(kept) > self._most_kept:
-                kept.clear()
+        for cache in (self._pairs, self._moments):
+            if len(cache) > self._most_cached:
+                cache.clear()
         return as_snappy(b"".join(map(self._series, series)))
 
     def _series(self, each: SeriesPoints) -> bytes:

@@ -19,9 +19,9 @@ import httpx2
 from lattice.adapters.metricstore.answers import (
     check_about_us,
     check_written,
+    error_text,
     points_of,
     series_of,
-    words_of,
 )
 from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.base.clock import Clock, SystemClock
@@ -43,24 +43,17 @@ class Circuit:
         self._patience = patience
         self._pause_s = pause_s
         self._silences = 0
-        self._words = ""
+        self._reason = ""
         self._rests_until_s = 0.0
         self._trying = False
-        self.refused_total = 0
-
-    @property
-    def is_open(self) -> bool:
-        """True while the store is known not to answer."""
-        return self._silences >= self._patience
 
     @contextmanager
     def passing(self) -> Iterator[None]:
         """Wraps one call. Raises `StoreSilent` at once if the store is known not to answer."""
-        tries = self.is_open
+        tries = self._silences >= self._patience
         if tries:
             if self._trying or self._clock.monotonic() < self._rests_until_s:
-                self.refused_total += 1
-                raise StoreSilent(self._words)
+                raise StoreSilent(self._reason)
             self._trying = True
         try:
             yield
@@ -76,9 +69,9 @@ class Circuit:
             if tries:
                 self._trying = False
 
-    def _note(self, words: str) -> None:
+    def _note(self, reason: str) -> None:
         self._silences += 1
-        self._words = words
+        self._reason = reason
         self._rests_until_s = self._clock.monotonic() + self._pause_s
 
 
@@ -94,7 +87,7 @@ _CONNECTIONS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorePlace:
+class StoreAddress:
     """The store's address and credentials. Secrets are read from their files for each call."""
 
     endpoint: str
@@ -109,7 +102,7 @@ class HttpMetricStore:
 
     def __init__(
         self,
-        place: StorePlace,
+        address: StoreAddress,
         clock: Clock | None = None,
         *,
         write_s: float = WRITE_S,
@@ -117,15 +110,15 @@ class HttpMetricStore:
     ) -> None:
         """Opens no connection. Raises `ConfigurationError`."""
         clock = clock or SystemClock()
-        self._place = place
-        self._base = place.endpoint.rstrip("/") + "/api/v1/"
+        self._address = address
+        self._base = address.endpoint.rstrip("/") + "/api/v1/"
         self._write_s = write_s
         self._encoder = WriteEncoder()
         self._writes = Circuit(clock)
         # One expensive query that times out does not mean that the store is down.
         self._queries = Circuit(clock, patience=2)
         self._http = httpx2.AsyncClient(
-            verify=_trusted(place.ca),
+            verify=_trusted(address.ca),
             # Each call has a limit for its whole time.
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             limits=httpx2.Limits(
@@ -157,7 +150,8 @@ class HttpMetricStore:
         self, promql: str, *, at: float, within_s: float = 10.0
     ) -> tuple[SeriesPoints, ...]:
         """An instant vector. Raises `StoreSilent` and `BadQuery`."""
-        return await self._points("query", {"query": promql, "time": _moment(at)}, within_s)
+        form = {"query": promql, "time": _moment(at)}
+        return await _decoded(points_of, await self._ask("query", form, within_s))
 
     async def query_range(
         self, promql: str, *, start: float, end: float, step_s: float, within_s: float = 10.0
@@ -169,33 +163,25 @@ class HttpMetricStore:
             "end": _moment(end),
             "step": _moment(step_s),
         }
-        return await self._points("query_range", form, within_s)
+        return await _decoded(points_of, await self._ask("query_range", form, within_s))
 
     async def series(
         self, match: str, *, start: float, end: float, within_s: float = 10.0
     ) -> tuple[Mapping[str, str], ...]:
         """The label sets that a selector matches. Raises `StoreSilent` and `BadQuery`."""
         form = {"match[]": match, "start": _moment(start), "end": _moment(end)}
-        body = await self._ask("series", form, within_s)
-        return await _decoded(series_of, body)
-
-    async def _points(
-        self, call: str, form: Mapping[str, str], within_s: float
-    ) -> tuple[SeriesPoints, ...]:
-        return await _decoded(points_of, await self._ask(call, form, within_s))
+        return await _decoded(series_of, await self._ask("series", form, within_s))
 
     async def _ask(self, call: str, form: Mapping[str, str], within_s: float) -> bytes:
         with self._queries.passing():
-            # So that the store stops when the caller has given up.
-            limit = {"timeout": _moment(within_s)} if call != "series" else {}
-            if call != "series":
-                # Otherwise VictoriaMetrics answers as of half a minute ago; other stores ignore it.
-                limit["nocache"] = "1"
-            status, said = await self._exchange(call, within_s, data={**form, **limit})
+            # With the timeout the store stops when the caller has given up. Without `nocache`
+            # VictoriaMetrics answers as of half a minute ago; other stores ignore it.
+            limit = {"timeout": _moment(within_s), "nocache": "1"} if call != "series" else {}
+            status, body = await self._exchange(call, within_s, data={**form, **limit})
             if status >= 300:
-                check_about_us(status, said)
-                raise BadQuery(words_of(said))
-            return said
+                check_about_us(status, body)
+                raise BadQuery(error_text(body))
+            return body
 
     async def _exchange(self, call: str, within_s: float, **content: Any) -> tuple[int, bytes]:
         headers = dict(HEADERS) if call == "write" else {}
@@ -212,13 +198,13 @@ class HttpMetricStore:
             raise StoreSilent(_cause(error)) from None
 
     def _credential(self) -> dict[str, str]:
-        place = self._place
+        address = self._address
         try:
-            if place.bearer_file is not None:
-                return {"Authorization": f"Bearer {_secret(place.bearer_file)}"}
-            if place.password_file is None:
+            if address.bearer_file is not None:
+                return {"Authorization": f"Bearer {_secret(address.bearer_file)}"}
+            if address.password_file is None:
                 return {}
-            basic = f"{place.username}:{_secret(place.password_file)}".encode()
+            basic = f"{address.username}:{_secret(address.password_file)}".encode()
         except (OSError, UnicodeDecodeError) as error:
             raise StoreSilent(f"the secret to ask it with can't be read: {error}") from None
         return {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from lattice.adapters.objects import LARGEST_BODY_BYTES, CallLimits
 from lattice.adapters.objects.inorder import may_hold
-from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, CallLimits
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
 
@@ -57,7 +57,7 @@ class FolderObjectStore:
 
         def put() -> bool:
             try:
-                self._place(path, body, os.link)
+                self._write_durably(path, body, os.link)
             except FileExistsError:
                 return False
             return True
@@ -67,7 +67,7 @@ class FolderObjectStore:
     async def put(self, key: str, body: bytes) -> None:
         """Write unconditionally."""
         path = self._path(key)
-        await self._call(lambda: self._place(path, body, os.replace), len(body))
+        await self._call(lambda: self._write_durably(path, body, os.replace), len(body))
 
     async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """The bytes from `begin` up to `end`; fewer if the object ends before."""
@@ -106,11 +106,11 @@ class FolderObjectStore:
         """The prefixes one level below; those without an object are left out."""
         check_prefix(prefix)
 
-        def look() -> tuple[str, ...]:
+        def find() -> tuple[str, ...]:
             below = (name for name, entry in self._entries(prefix) if entry.is_dir())
             return tuple(name for name in below if any(self._walk(name, name, "")))
 
-        return await self._call(look, LARGEST_BODY_BYTES)
+        return await self._call(find, LARGEST_BODY_BYTES)
 
     async def delete(self, key: str) -> None:
         """Remove it; a missing key is no error. Removes empty folders too, as on S3."""
@@ -154,7 +154,9 @@ class FolderObjectStore:
             self._here()
             raise NoObject(path.relative_to(self._root).as_posix()) from None
 
-    def _place(self, path: Path, body: bytes, give_name: Callable[[str, Path], None]) -> None:
+    def _write_durably(
+        self, path: Path, body: bytes, give_name: Callable[[str, Path], None]
+    ) -> None:
         """Write it durably under a temporary name, then give it its own."""
         file, name = tempfile.mkstemp(dir=self._unfinished)
         try:
@@ -220,13 +222,13 @@ class FolderObjectStore:
             async with asyncio.timeout(call_s):
                 return await asyncio.to_thread(act)
         except TimeoutError as late:
-            said = f"did not answer within {call_s:.0f} s"
+            reason = f"did not answer within {call_s:.0f} s"
             hint = "Its file system hangs: look at the disk or the share it lies on."
-            raise Unavailable(f"The object store's folder {said}.", hint=hint) from late
+            raise Unavailable(f"The object store's folder {reason}.", hint=hint) from late
         except OSError as error:
-            said = (error.strerror or str(error)).lower()
+            reason = (error.strerror or str(error)).lower()
             hint = f"Look at {self._root}: who may write it, and how full it is."
-            raise Unavailable(f"The object store's folder failed: {said}.", hint=hint) from error
+            raise Unavailable(f"The object store's folder failed: {reason}.", hint=hint) from error
 
 
 def _sync(folder: Path) -> None:

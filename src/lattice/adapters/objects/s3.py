@@ -27,8 +27,8 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from lattice.adapters.objects import LARGEST_BODY_BYTES, CallLimits
 from lattice.adapters.objects.inorder import OrderLevel, in_key_order
-from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, CallLimits
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
@@ -51,7 +51,7 @@ _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Place:
+class S3Address:
     """The store's address and credentials. Keys are read from their files each minute."""
 
     bucket: str
@@ -67,35 +67,35 @@ class S3Place:
 class S3ObjectStore:
     """One bucket, or a prefix in it."""
 
-    def __init__(self, place: S3Place, clock: Clock, limits: CallLimits | None = None) -> None:
+    def __init__(self, address: S3Address, clock: Clock, limits: CallLimits | None = None) -> None:
         """Opens no connection. Raises `ConfigurationError`."""
         self._limits = limits or CallLimits()
-        self._place = place
+        self._address = address
         self._clock = clock
         # Each call has its own limit; this one only ends abandoned requests.
         self._store = self._opened(2 * self._limits.call_s(LARGEST_BODY_BYTES))
 
     def _opened(self, timeout_s: float) -> S3Store:
-        place = self._place
+        address = self._address
         try:
             return S3Store(
-                place.bucket,
-                prefix=place.prefix or None,
+                address.bucket,
+                prefix=address.prefix or None,
                 config={
-                    "endpoint": place.endpoint,
-                    "aws_endpoint_url_s3": place.endpoint,
-                    "region": place.region,
+                    "endpoint": address.endpoint,
+                    "aws_endpoint_url_s3": address.endpoint,
+                    "region": address.region,
                     "skip_signature": False,
                     "unsigned_payload": False,
                     "virtual_hosted_style_request": False,
                     "disable_bulk_delete": True,
                 },
                 client_options={
-                    "allow_http": place.allow_http,
+                    "allow_http": address.allow_http,
                     "connect_timeout": timedelta(seconds=self._limits.small_s / 2),
                     "timeout": timedelta(seconds=timeout_s),
-                    **({"root_certificate": place.ca.read_bytes()} if place.ca else {}),
-                    **_no_detours(place.endpoint),
+                    **({"root_certificate": address.ca.read_bytes()} if address.ca else {}),
+                    **_no_detours(address.endpoint),
                 },
                 retry_config={"max_retries": 0},
                 credential_provider=self._keys,
@@ -224,12 +224,12 @@ class S3ObjectStore:
     async def level(self, folder: str) -> OrderLevel:
         """The direct entries of a folder."""
 
-        async def look() -> OrderLevel:
+        async def list_level() -> OrderLevel:
             found = await obstore.list_with_delimiter_async(self._store, folder or None)
             folders = sorted(f"{each}/" for each in found["common_prefixes"])
             return OrderLevel(tuple(map(_info, found["objects"])), tuple(folders))
 
-        return await self._call(look, LARGEST_BODY_BYTES)
+        return await self._call(list_level, LARGEST_BODY_BYTES)
 
     async def _get(self, key: str, options: GetOptions) -> GetResult:
         try:
@@ -274,30 +274,30 @@ class S3ObjectStore:
         status = _STATUS.search(_first_line(fault))
         hint = "The store may be overloaded or restarting; it is asked again with the next call."
         if isinstance(fault, UnauthenticatedError):
-            said = "does not know the key it is asked with"
+            problem = "does not know the key it is asked with"
             hint = "Check objects.access_key_file and objects.secret_key_file."
         elif isinstance(fault, PermissionDeniedError):
-            said = f"refused what was asked of the bucket {self._place.bucket}"
+            problem = f"refused what was asked of the bucket {self._address.bucket}"
             hint = "Give the key the rights that docs/operate/objects.md lists."
         elif isinstance(fault, FileNotFoundError):
-            said = f"has no bucket {self._place.bucket}"
+            problem = f"has no bucket {self._address.bucket}"
             hint = "Make the bucket, or correct objects.url."
         elif isinstance(fault, TimeoutError):
-            said = f"did not answer within {call_s:.0f} s"
+            problem = f"did not answer within {call_s:.0f} s"
         elif f"{urlsplit(_NOBODY).netloc}," in str(fault) or "redirect without" in str(fault):
-            said = "redirects callers, which is not followed"
+            problem = "redirects callers, which is not followed"
             hint = "Set objects.endpoint and objects.region to those of the bucket."
         elif status:
-            said = f"answered {status[1].strip()}"
+            problem = f"answered {status[1].strip()}"
         else:
-            said = "can't be reached, or broke off"
+            problem = "can't be reached, or broke off"
             hint = "Check that the server reaches objects.endpoint."
-        return Unavailable(f"The object store {said}.", hint=hint)
+        return Unavailable(f"The object store {problem}.", hint=hint)
 
     def _keys(self) -> S3Credential:
         return {
-            "access_key_id": _secret(self._place.access_key_file),
-            "secret_access_key": _secret(self._place.secret_key_file),
+            "access_key_id": _secret(self._address.access_key_file),
+            "secret_access_key": _secret(self._address.secret_key_file),
             "token": None,
             "expires_at": self._clock.now() + _KEYS_LIVE,
         }

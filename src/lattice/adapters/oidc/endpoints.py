@@ -20,8 +20,8 @@ from lattice.base.fast_start.http1 import HttpTarget, Reply
 class Endpoints:
     """The addresses of one issuer, read on first use."""
 
-    def __init__(self, door: HttpTarget, issuer: str, address: str) -> None:
-        self._door = door
+    def __init__(self, target: HttpTarget, issuer: str, address: str) -> None:
+        self._target = target
         self._issuer = issuer
         self._address = address
         self._document: Mapping[str, object] | None = None
@@ -83,7 +83,7 @@ class Endpoints:
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
         try:
-            return self._door.exchange(method, url, headers or {}, body)
+            return self._target.exchange(method, url, headers or {}, body)
         except OSError as error:
             reason = error.strerror or str(error) or "no answer"
             raise Unavailable(

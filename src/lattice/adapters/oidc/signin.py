@@ -34,18 +34,18 @@ def open_page(url: str, environment: Mapping[str, str]) -> bool:
 
 
 def _start(entry: str, url: str, environment: Mapping[str, str]) -> bool:
-    words = shlex.split(entry)
-    program = shutil.which(words[0], path=environment.get("PATH")) if words else None
+    argv = shlex.split(entry)
+    program = shutil.which(argv[0], path=environment.get("PATH")) if argv else None
     if program is None:
         return False
-    if any("%s" in word for word in words):
-        words = [word.replace("%s", url) for word in words]
+    if any("%s" in argument for argument in argv):
+        argv = [argument.replace("%s", url) for argument in argv]
     else:
-        words.append(url)
+        argv.append(url)
     silence = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0o600) for stream in (0, 1, 2)]
     try:
         # Its own session: Ctrl-C in the terminal must not reach the browser.
-        os.posix_spawn(program, words, environment, file_actions=silence, setsid=True)
+        os.posix_spawn(program, argv, environment, file_actions=silence, setsid=True)
     except OSError:
         return False
     return True
@@ -93,8 +93,8 @@ class SignInProvider:
     ) -> SignInProvider:
         """Over the network; `ca` is trusted in addition to the system's certificates."""
         context = tls_context(ca, system_too=True) if issuer.startswith("https:") else None
-        door = HttpTarget(context=context, environment=environment)
-        endpoints = Endpoints(door, issuer, address or issuer)
+        target = HttpTarget(context=context, environment=environment)
+        endpoints = Endpoints(target, issuer, address or issuer)
         return cls(endpoints, issuer, client_id, environment=environment, browser=browser)
 
     def by_browser(self, scopes: Sequence[str], show: Callable[[str, bool], None]) -> Tokens:
@@ -271,7 +271,7 @@ def _success(reply: Reply) -> Mapping[str, object]:
     raise _refusal(found)
 
 
-_WORDS = {
+_REFUSALS = {
     "access_denied": "Signing in was refused.",
     "expired_token": "The code was not used in time.",
     "invalid_grant": "The identity provider does not accept the code; it may be too old.",
@@ -281,11 +281,15 @@ _WORDS = {
 
 def _refusal(answer: Mapping[str, object]) -> LatticeError:
     code = str(answer.get("error") or "an unknown error")
-    words = _WORDS.get(code, f"The identity provider refuses: {code}.")
-    said = answer.get("error_description")
-    if isinstance(said, str) and said and code not in {"access_denied", "expired_token"}:
-        words += f" It says: {said}"
-    return LoginRequired(words, hint=_AGAIN)
+    message = _REFUSALS.get(code, f"The identity provider refuses: {code}.")
+    description = answer.get("error_description")
+    if (
+        isinstance(description, str)
+        and description
+        and code not in {"access_denied", "expired_token"}
+    ):
+        message += f" It says: {description}"
+    return LoginRequired(message, hint=_AGAIN)
 
 
 def _tokens(found: Mapping[str, object]) -> Tokens:

@@ -81,7 +81,7 @@ def _names(request: x509.CertificateSigningRequest) -> set[str]:
 
 BACKDATED = timedelta(minutes=5)
 """How far before its creation a certificate begins, for clocks that are behind."""
-AUTHORITY_LIFE = timedelta(days=3653)
+AUTHORITY_LIFETIME = timedelta(days=3653)
 _ORGANISATION = "Lattice"
 
 
@@ -122,7 +122,7 @@ class ClusterAuthority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BACKDATED)
-            .not_valid_after(now + AUTHORITY_LIFE)
+            .not_valid_after(now + AUTHORITY_LIFETIME)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
@@ -146,17 +146,13 @@ class ClusterAuthority:
 
     def key_pem(self) -> bytes:
         """The private key, for the one file that stores it."""
-        return self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        return private_pem(self._key)
 
     def sign_node(
         self,
         csr_pem: bytes,
         node: str,
-        life: timedelta,
+        lifetime: timedelta,
         *,
         after: datetime | None = None,
         generation: int = 0,
@@ -172,7 +168,7 @@ class ClusterAuthority:
             _subject(node, generation),
             [x509.UniformResourceIdentifier(uri)],
             [ExtendedKeyUsageOID.CLIENT_AUTH],
-            life,
+            lifetime,
             after,
         )
 
@@ -181,7 +177,7 @@ class ClusterAuthority:
         public_key: ec.EllipticCurvePublicKey,
         replica: str,
         hosts: Iterable[str],
-        life: timedelta,
+        lifetime: timedelta,
     ) -> Issued:
         """A replica's certificate, for serving and for dialling others."""
         names: list[x509.GeneralName] = [
@@ -191,7 +187,7 @@ class ClusterAuthority:
             *map(_host, dict.fromkeys(hosts)),
         ]
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._sign(public_key, _subject(replica), names, both, life, None)
+        return self._sign(public_key, _subject(replica), names, both, lifetime, None)
 
     def _sign(
         self,
@@ -199,14 +195,14 @@ class ClusterAuthority:
         subject: x509.Name,
         names: Sequence[x509.GeneralName],
         uses: Sequence[x509.ObjectIdentifier],
-        life: timedelta,
+        lifetime: timedelta,
         after: datetime | None,
     ) -> Issued:
         now = self._clock.now().replace(microsecond=0)
         begin = now - BACKDATED
         if after is not None:
             begin = max(begin, after.replace(microsecond=0) + timedelta(seconds=1))
-        end = min(now + life, self.not_after)
+        end = min(now + lifetime, self.not_after)
         if end <= begin:
             raise AuthorityRefused("the cluster's authority has expired")
         own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
@@ -229,6 +225,15 @@ class ClusterAuthority:
         )
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Issued(pem, certificate.serial_number, end)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def new_cluster_id(name: str) -> str:

@@ -16,15 +16,19 @@ from pathlib import Path
 from threading import Lock
 
 import grpc
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from lattice.adapters.pki.authority import AuthorityRefused, ClusterAuthority, read_bundle
+from lattice.adapters.pki.authority import (
+    AuthorityRefused,
+    ClusterAuthority,
+    private_pem,
+    read_bundle,
+)
 from lattice.base.clock import Clock
 from lattice.domain.peer import Issued, server_name
 
 _log = logging.getLogger("lattice.pki")
-_LOOK_EVERY_S = 5.0
+_CHECK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +68,17 @@ class ReplicaIdentity:
         hosts: Iterable[str],
         clock: Clock,
         *,
-        life: timedelta = timedelta(hours=24),
+        lifetime: timedelta = timedelta(hours=24),
     ) -> None:
         """Raises `AuthorityRefused` if the files can't be used."""
         self.replica = replica
         self._files = files
         self._hosts = tuple(hosts)
         self._clock = clock
-        self._life = life
+        self._lifetime = lifetime
         self._lock = Lock()
         self._stamp = files.stamp()
-        self._looked = clock.monotonic()
+        self._checked_at = clock.monotonic()
         self._now = self._made(self._read())
         self._served = self._now
 
@@ -102,13 +106,13 @@ class ReplicaIdentity:
         self,
         csr_pem: bytes,
         node: str,
-        life: timedelta,
+        lifetime: timedelta,
         *,
         after: datetime | None = None,
         generation: int = 0,
     ) -> Issued:
         """As `ClusterAuthority.sign_node`, with the current authority."""
-        return self.authority.sign_node(csr_pem, node, life, after=after, generation=generation)
+        return self.authority.sign_node(csr_pem, node, lifetime, after=after, generation=generation)
 
     def grpc_server_credentials(self) -> grpc.ServerCredentials:
         """For the agents' listener: it requires a certificate of the cluster."""
@@ -136,8 +140,8 @@ class ReplicaIdentity:
 
     def _current(self) -> _InForce:
         with self._lock:
-            if self._clock.monotonic() - self._looked >= _LOOK_EVERY_S:
-                self._looked = self._clock.monotonic()
+            if self._clock.monotonic() - self._checked_at >= _CHECK_EVERY_S:
+                self._checked_at = self._clock.monotonic()
                 stamp = self._files.stamp()
                 if stamp and stamp != self._stamp:
                     self._stamp = stamp
@@ -184,15 +188,12 @@ class ReplicaIdentity:
     def _made(self, read: tuple[ClusterAuthority, bytes]) -> _InForce:
         authority, bundle = read
         key = ec.generate_private_key(ec.SECP256R1())
-        issued = authority.certify_replica(key.public_key(), self.replica, self._hosts, self._life)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+        issued = authority.certify_replica(
+            key.public_key(), self.replica, self._hosts, self._lifetime
         )
         now = self._clock.now()
         half = now + (issued.not_after - now) / 2
-        return _InForce(authority, bundle, issued.pem, pem, half, issued.not_after)
+        return _InForce(authority, bundle, issued.pem, private_pem(key), half, issued.not_after)
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         # gRPC calls this in its own threads, before each handshake; None means "unchanged".

@@ -4,7 +4,7 @@
     rest.py          One request to slurmrestd, with limits.
     http_client.py   The HTTP below it.
     dialect.py       Which schema version is used.
-    schema/          One decoder for each version.
+    schema/          One decoder for all versions.
     answer.py        The envelope of an answer, with errors[].
     poller.py        The job and node lists, read incrementally.
     accounting.py    slurmdbd.
@@ -15,8 +15,7 @@
     reasons.py       The texts for reason codes.
     gres.py          GPUs of a job.
     commands.py      scontrol, sacctmgr, sacct.
-    accounted.py     What an attempt used.
-    jobfiles.py      Output files of a job.
+    job_details.py   Output files of a job, and what an attempt used.
     operator.py      Drains and resumes nodes.
 
 Data path: slurmrestd gives raw records. They become `Allocation`s in memory, which all readers use.

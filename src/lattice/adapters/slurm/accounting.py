@@ -54,7 +54,6 @@ class PastReader:
 
     def __init__(self, rest: SlurmRest, dialects: Dialects, clock: Clock) -> None:
         self.questions_total = 0
-        self.dropped_total = 0
         self._rest = rest
         self._dialects = dialects
         self._clock = clock
@@ -94,9 +93,9 @@ class PastReader:
         self, question: PastQuestion, placing: Placing, associations: Associations
     ) -> tuple[Allocation, ...]:
         rows = await self._within(question.scope, _window(question), placing, associations)
-        told = any(row.restarts is not None for row in rows)
+        has_restarts = any(row.restarts is not None for row in rows)
         found = [each for each in fold(rows) if question.scope.covers(each)]
-        open_ids = {each.job_id for each in found if _open_story(each, question, told)}
+        open_ids = {each.job_id for each in found if _open_story(each, question, has_restarts)}
         return await self._completed(found, open_ids, placing)
 
     async def _within(
@@ -128,7 +127,7 @@ class PastReader:
         # its edge would get another first submit time, and with it another name.
         chosen = set(sorted(open_ids, reverse=True)[:_WHOLE_STORIES])
         whole = fold(await self.stories(chosen, placing)) if chosen else ()
-        kept = [
+        remaining = [
             replace(each, first_submitted=None) if each.job_id in open_ids else each
             for each in found
             if each.job_id not in chosen
@@ -136,7 +135,7 @@ class PastReader:
         known = {(each.id, each.submitted) for each in found}
         # The complete rows may include other uses of the job id, which were not requested.
         again = [each for each in whole if _touches(each, known)]
-        return newest_first(kept + again)
+        return newest_first(remaining + again)
 
     async def _rows(self, params: Mapping[str, str], placing: Placing) -> tuple[PastRow, ...]:
         key = (*sorted(params.items()), ("cluster", placing.cluster))
@@ -172,16 +171,14 @@ class PastReader:
             if reply.status == _NOT_FOUND:
                 self._dialects.forget()
 
-            def work() -> tuple[list[PastRow], int]:
+            def work() -> tuple[PastRow, ...]:
                 answer = checked(read_answer(reply.body, "jobs"), reply.status, path)
-                rows = [dialect.schema.past_job(raw, placing) for raw in answer.records]
-                good = [row for row in rows if row is not None]
-                return good, len(rows) - len(good)
+                rows = (dialect.schema.past_job(raw, placing) for raw in answer.records)
+                return tuple(row for row in rows if row is not None)
 
             large = len(reply.body) > _IN_LOOP_BYTES
-            rows, dropped = await asyncio.to_thread(work) if large else work()
-        self.dropped_total += dropped
-        return self._remember(key, tuple(rows))
+            rows = await asyncio.to_thread(work) if large else work()
+        return self._remember(key, rows)
 
     def _settled(self, key: _Params, done: asyncio.Task[tuple[PastRow, ...]]) -> None:
         self._running.pop(key, None)
@@ -242,14 +239,14 @@ def _filters(scope: Scope, associations: Associations, by_user: bool) -> list[di
     return filters
 
 
-def _open_story(found: Allocation, question: PastQuestion, told: bool) -> bool:
+def _open_story(found: Allocation, question: PastQuestion, has_restarts: bool) -> bool:
     """True if runs of this allocation may be outside the requested period."""
     # slurmdbd omits rows from a period until they are eligible. So the run after a requeue is
     # missing even if it is inside.
     first = found.first_submitted
     if first is None or found.state in RESTARTED:
         return True
-    return not told and question.since is not None and first < question.since
+    return not has_restarts and question.since is not None and first < question.since
 
 
 def _touches(each: Allocation, known: set[tuple[str, datetime]]) -> bool:

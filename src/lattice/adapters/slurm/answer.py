@@ -97,7 +97,7 @@ def checked(answer: SlurmAnswer, status: int, asked: str) -> SlurmAnswer:
     real = tuple(each for each in answer.problems if each.number != NOTHING_FOUND)
     if real or (status >= 400 and not answer.problems):
         raise SlurmRefused(
-            f"slurmrestd could not answer {asked}: {_told(real) or f'HTTP {status}'}",
+            f"slurmrestd could not answer {asked}: {_summary(real) or f'HTTP {status}'}",
             hint=_hint(status, real),
             problems=real,
         )
@@ -169,7 +169,7 @@ def _moment(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _told(problems: tuple[SlurmProblem, ...]) -> str:
+def _summary(problems: tuple[SlurmProblem, ...]) -> str:
     return "; ".join(each.text or f"error {each.number}" for each in problems[:3])
 
 

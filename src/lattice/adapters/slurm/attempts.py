@@ -133,22 +133,23 @@ def _allocation(story: Sequence[PastRow], *, superseded: bool) -> Allocation:
         last = replace(last, state=State.UNKNOWN, reason=None)
     # Earlier rows may be outside the request; the restart count shows how many.
     missing = story[0].restarts or 0
-    earlier = (_attempt(at, run) for at, run in enumerate(runs[:-1], start=1 + missing))
+    earlier = (attempt_of(at, run) for at, run in enumerate(runs[:-1], start=1 + missing))
     number = missing + len(runs)
     return replace(
         last,
         first_submitted=None if missing else runs[0].submitted,
         attempt=number,
-        attempts=(*earlier, _attempt(number, last, current=True)) if len(runs) > 1 else (),
+        attempts=(*earlier, attempt_of(number, last, current=True)) if len(runs) > 1 else (),
     )
 
 
-def _attempt(number: int, run: Allocation, *, current: bool = False) -> Attempt:
+def attempt_of(number: int, run: Allocation, *, current: bool = False) -> Attempt:
+    """This run as an attempt of its allocation."""
     # An earlier run without an end was lost with its controller.
-    told = current or run.state.finished or run.state in RESTARTED
+    known = current or run.state.finished or run.state in RESTARTED
     return Attempt(
         number=number,
-        state=run.state if told else State.UNKNOWN,
+        state=run.state if known else State.UNKNOWN,
         submitted=run.submitted,
         started=run.started,
         ended=run.ended,

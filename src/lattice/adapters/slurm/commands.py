@@ -16,11 +16,11 @@ from lattice.base.errors import Unavailable
 
 
 class CommandFailed(Unavailable):
-    """A command that ran and failed; `said` is its output."""
+    """A command that ran and failed; `output` is its output."""
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.output = output
 
 
 class SlurmCommands:
@@ -89,7 +89,7 @@ class SlurmCommands:
     async def _run(self, *command: str) -> str:
         shown = " ".join(command[:4])
         try:
-            transport, said = await asyncio.get_running_loop().subprocess_exec(
+            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Output(self._limit_bytes),
                 *self._prefix,
                 *command,
@@ -105,18 +105,18 @@ class SlurmCommands:
             ) from None
         try:
             async with asyncio.timeout(self._timeout_s):
-                await said.ended.wait()
-                if len(said.output) > self._limit_bytes:
+                await protocol.ended.wait()
+                if len(protocol.output) > self._limit_bytes:
                     raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
-                await said.exited.wait()
+                await protocol.exited.wait()
         except TimeoutError:
             raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
         finally:
-            await _end(transport, said)
-        text = said.output.decode("utf-8", "replace")
+            await _end(transport, protocol)
+        text = protocol.output.decode("utf-8", "replace")
         if code := transport.get_returncode():
-            words = text.strip()[:300]
-            raise CommandFailed(f"{shown} failed with {code}: {words}", words)
+            excerpt = text.strip()[:300]
+            raise CommandFailed(f"{shown} failed with {code}: {excerpt}", excerpt)
         return text
 
     def _environment(self) -> dict[str, str]:
@@ -156,12 +156,12 @@ class _Output(asyncio.SubprocessProtocol):
         self.exited.set()
 
 
-async def _end(transport: asyncio.SubprocessTransport, said: _Output) -> None:
+async def _end(transport: asyncio.SubprocessTransport, protocol: _Output) -> None:
     if transport.get_returncode() is None:
         with contextlib.suppress(ProcessLookupError):
             transport.kill()
     try:
         # Reaped even if this task is cancelled; otherwise a zombie stays.
-        await asyncio.shield(said.exited.wait())
+        await asyncio.shield(protocol.exited.wait())
     finally:
         transport.close()

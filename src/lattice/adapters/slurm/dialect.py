@@ -17,7 +17,7 @@ import msgspec
 
 from lattice.adapters.slurm.answer import SlurmRefused, loosely
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.schema import Schema
+from lattice.adapters.slurm.schema.decoder import Schema
 
 _PATH = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/([a-z]+)(/?)")
 _TIMEOUT_S = 10.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lattice.adapters.slurm.accounting import PastReader
-from lattice.adapters.slurm.attempts import fold
+from lattice.adapters.slurm.attempts import attempt_of, fold
 from lattice.adapters.slurm.schema import PastRow
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import Clock
@@ -69,16 +69,7 @@ class Origins:
         origin = self._known.get(_run(allocation))
         if origin is None:
             return allocation
-        current = Attempt(
-            number=allocation.attempt,
-            state=allocation.state,
-            submitted=allocation.submitted,
-            started=allocation.started,
-            ended=allocation.ended,
-            nodes=allocation.nodes,
-            node_count=allocation.node_count,
-            exit_code=allocation.exit_code,
-        )
+        current = attempt_of(allocation.attempt, allocation, current=True)
         return replace(
             allocation,
             first_submitted=origin.first_submitted,

@@ -17,7 +17,7 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\r\n]*)?")
 _HEAD_LIMIT_BYTES = 64 * 1024
 _LINE_LIMIT_BYTES = 1024
 _PIECE_BYTES = 1024 * 1024
-_KEPT = 4
+_MOST_IDLE = 4
 _WITHOUT_BODY = (204, 304)
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -59,24 +59,24 @@ class HttpExchange:
     def __init__(self, connect: Connect, host: str) -> None:
         self._connect = connect
         self._host = host
-        self._kept: list[_Connection] = []
+        self._idle: list[_Connection] = []
 
     async def get(self, target: str, headers: Mapping[str, str], limit_bytes: int) -> RestReply:
         """Send over an open connection, or over a new one if that was closed."""
         lines = [f"GET {target} HTTP/1.1", f"Host: {self._host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         asked = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-        while self._kept:
+        while self._idle:
             try:
-                return await self._ask(self._kept.pop(), asked, limit_bytes)
+                return await self._ask(self._idle.pop(), asked, limit_bytes)
             except _Stale:
                 continue
         return await self._ask(_Connection(*await self._connect()), asked, limit_bytes)
 
     async def aclose(self) -> None:
         """Close the open connections."""
-        while self._kept:
-            self._kept.pop().close()
+        while self._idle:
+            self._idle.pop().close()
         await asyncio.sleep(0)  # the loop closes an aborted socket in its next iteration
 
     async def _ask(self, connection: _Connection, asked: bytes, limit_bytes: int) -> RestReply:
@@ -85,8 +85,8 @@ class HttpExchange:
         except BaseException:
             connection.close()
             raise
-        if connection.reusable and len(self._kept) < _KEPT:
-            self._kept.append(connection)
+        if connection.reusable and len(self._idle) < _MOST_IDLE:
+            self._idle.append(connection)
         else:
             connection.close()
         return reply

@@ -17,12 +17,12 @@ from lattice.adapters.slurm.schema.build import node_state
 from lattice.base.errors import ConfigurationError
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.operation import Admitted
+from lattice.domain.operation import Admitted, AllExcept
 
 # The state comes before the reason, which may contain any text: only the first counts.
 _LINE = re.compile(r"NodeName=(\S+) .*?\bState=(\S+)")
 _PARTITION = re.compile(r"PartitionName=(\S+) (.*)")
-_ACCOUNTS = re.compile(r"(?:^|\s)AllowAccounts=(\S+)")
+_ACCOUNTS = re.compile(r"(?:^|\s)(Allow|Deny)Accounts=(\S+)")
 _REFUSED = re.compile(
     r"invalid user id|permission denied|not authorized|^sudo: ", re.IGNORECASE | re.MULTILINE
 )
@@ -39,7 +39,7 @@ class SlurmNodeOperator:
         return parse_states(await self._commands.nodes_shown(nodes.fold()))
 
     async def admitted(self) -> Mapping[str, Admitted]:
-        """By `AllowAccounts`; `DenyAccounts` is not evaluated: such a partition admits everyone."""
+        """By `AllowAccounts`, or by `DenyAccounts` where the first names no accounts."""
         return parse_admitted(await self._commands.partitions_shown())
 
     async def drain(self, nodes: NodeSet, reason: str) -> None:
@@ -63,8 +63,8 @@ class SlurmNodeOperator:
         try:
             await self._commands.update_nodes(nodes.fold(), state, reason)
         except CommandFailed as failure:
-            if _REFUSED.search(failure.said):
-                raise _not_allowed(failure.said) from None
+            if _REFUSED.search(failure.output):
+                raise _not_allowed(failure.output) from None
             raise
 
 
@@ -85,27 +85,36 @@ def parse_admitted(text: str) -> dict[str, Admitted]:
         match = _PARTITION.match(line)
         if match is None:
             continue
-        accounts = _ACCOUNTS.search(match[2])
-        if accounts is None or accounts[1].upper() in {"ALL", "(NULL)"}:
-            found[match[1]] = None
+        # The first of each counts: what follows may be text of a site.
+        lists = {kind: _names(text) for kind, text in reversed(_ACCOUNTS.findall(match[2]))}
+        if allowed := lists.get("Allow"):
+            found[match[1]] = allowed
         else:
-            found[match[1]] = frozenset(filter(None, accounts[1].split(",")))
+            denied = lists.get("Deny")
+            found[match[1]] = AllExcept(denied) if denied else None
     return found
 
 
+def _names(text: str) -> frozenset[str]:
+    """The accounts of a list; none for Slurm's words for "all" and "not set"."""
+    if text.upper() in {"ALL", "(NULL)"}:
+        return frozenset()
+    return frozenset(filter(None, text.split(",")))
+
+
 def _state(text: str) -> NodeState:
-    words: list[str] = []
-    for word in text.lower().split("+"):
+    states: list[str] = []
+    for state in text.lower().split("+"):
         # `idle*` does not respond; the other marks are for power and reservations.
-        plain = word.rstrip("*~#!%$@^-")
-        words += [plain, "not_responding"] if "*" in word[len(plain) :] else [plain]
-    return node_state(tuple(words))
+        plain = state.rstrip("*~#!%$@^-")
+        states += [plain, "not_responding"] if "*" in state[len(plain) :] else [plain]
+    return node_state(tuple(states))
 
 
-def _not_allowed(said: str) -> ConfigurationError:
+def _not_allowed(output: str) -> ConfigurationError:
     user = _own_user()
     return ConfigurationError(
-        f"Slurm does not let this server's user {user} change nodes: {said}",
+        f"Slurm does not let this server's user {user} change nodes: {output}",
         hint=f"An administrator of Slurm has to run once: sacctmgr -i modify user {user} set "
         "AdminLevel=Administrator; or set slurm.operate_with to a command that may.",
     )

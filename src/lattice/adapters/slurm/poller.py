@@ -23,7 +23,8 @@ from typing import Generic, TypeVar
 from lattice.adapters.slurm.answer import SlurmAnswer, checked, loosely, read_answer
 from lattice.adapters.slurm.dialect import Dialect, Dialects
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.schema import Raw, Schema
+from lattice.adapters.slurm.schema import Raw
+from lattice.adapters.slurm.schema.decoder import Schema
 from lattice.base.clock import Clock
 
 T = TypeVar("T")
@@ -75,8 +76,8 @@ class ControllerClock:
         reply = await self._rest.get(path, timeout_s=_LEAST_TIMEOUT_S)
         after = self._clock.now().timestamp()
         try:
-            told = loosely(reply.body)["statistics"]["req_time"]
-            moment = told["number"] if isinstance(told, dict) else told
+            req_time = loosely(reply.body)["statistics"]["req_time"]
+            moment = req_time["number"] if isinstance(req_time, dict) else req_time
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
         return moment - after if isinstance(moment, int) and moment > 0 else None
@@ -114,7 +115,7 @@ class Polled(Generic[T]):
         self._version = ""
         self._changing = asyncio.Lock()
         self._since: int | None = None
-        self._told = False
+        self._has_last_update = False
         self._full_at = -math.inf
         self._full_cost_s = 0.0
         self._controller_clock = controller_clock
@@ -151,7 +152,7 @@ class Polled(Generic[T]):
             self._version, self._known, self._since = dialect.schema.version, {}, None
         if self._whole or begun - self._full_at >= self._full_every_s():
             self._since = None
-        timed = not (self._told or self._whole)
+        timed = not (self._has_last_update or self._whole)
         asked_at = await self._controller_clock.now(dialect) if timed else None
         params = {} if self._since is None else {"update_time": str(self._since)}
         timeout_s = min(max(_LEAST_TIMEOUT_S, 4 * self._full_cost_s), _MOST_TIMEOUT_S)
@@ -164,8 +165,8 @@ class Polled(Generic[T]):
         taken = await self._take(reply.status, reply.body, dialect.schema, path)
         if taken is None:
             return False
-        self._told = taken.last_update is not None
-        self._since = taken.last_update if self._told else asked_at
+        self._has_last_update = taken.last_update is not None
+        self._since = taken.last_update if self._has_last_update else asked_at
         self._full_at = begun
         self._full_cost_s = self._clock.monotonic() - begun
         return True

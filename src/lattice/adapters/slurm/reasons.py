@@ -11,7 +11,7 @@ import re
 
 from lattice.domain.allocation import Reason
 
-_WORDS = {
+_TEXTS = {
     "None": "Slurm has not looked at it yet",
     "Priority": "jobs with a higher priority come first",
     "Resources": "waiting for enough free resources; it is next in line for them",
@@ -126,10 +126,10 @@ def reason_of(code: str | None, description: str = "") -> Reason | None:
     """The reason with its text, or None if Slurm gives no code."""
     if not code:
         return None
-    words = _WORDS.get(code) or _limit(code) or f"Slurm gives {code} as the reason"
+    text = _TEXTS.get(code) or _limit(code) or f"Slurm gives {code} as the reason"
     if description and description != code:
-        words = f"{words} ({description})"
-    return Reason(code, words)
+        text = f"{text} ({description})"
+    return Reason(code, text)
 
 
 def ending_reason(code: str | None, description: str = "") -> Reason | None:

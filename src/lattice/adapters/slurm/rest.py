@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from lattice.adapters.slurm.http_client import Connect, Exchange, HttpExchange, RestReply, TooLarge
+from lattice.adapters.slurm.http_client import Exchange, HttpExchange, RestReply, TooLarge
 from lattice.base.errors import ConfigurationError, Unavailable
 
 _UNIX = "unix:"
@@ -117,7 +117,9 @@ def _exchange(address: str, ca_file: Path | None) -> HttpExchange:
         path = address.removeprefix(_UNIX)
         if not path.startswith("/"):
             raise ConfigurationError(f"slurmrestd's address {address!r} needs an absolute path")
-        return HttpExchange(_by_socket(path), "slurmrestd")
+        return HttpExchange(
+            lambda: asyncio.open_unix_connection(path, limit=_BUFFER_BYTES), "slurmrestd"
+        )
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
@@ -127,20 +129,10 @@ def _exchange(address: str, ca_file: Path | None) -> HttpExchange:
         raise ConfigurationError(
             f"slurmrestd's address {address!r} is neither unix:/path nor http(s)://host:port"
         )
-    tls = _tls(ca_file) if parts.scheme == "https" else None
-    return HttpExchange(_by_tcp(host, port, tls), parts.netloc)
-
-
-def _by_socket(path: str) -> Connect:
-    return lambda: asyncio.open_unix_connection(path, limit=_BUFFER_BYTES)
-
-
-def _by_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> Connect:
-    return lambda: asyncio.open_connection(host, port, ssl=tls, limit=_BUFFER_BYTES)
-
-
-def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+    return HttpExchange(
+        lambda: asyncio.open_connection(host, port, ssl=tls, limit=_BUFFER_BYTES), parts.netloc
+    )
 
 
 def _short(error: OSError) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,8 +26,8 @@ from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.first_submit import Origins, steady_attempts
 from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.schema import Raw, Schema
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema import Raw
+from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
@@ -154,7 +154,6 @@ class SlurmScheduler:
         clock: Clock,
         poll_interval_s: float = 2.0,
         *,
-        known: Sequence[Schema] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._name = cluster_name
@@ -167,7 +166,7 @@ class SlurmScheduler:
         self._polling = asyncio.Lock()
         self._polling_nodes = asyncio.Lock()
         """One poll at a time: an older answer never replaces a newer one."""
-        dialects = Dialects(rest, known_schemas() if known is None else known)
+        dialects = Dialects(rest, known_schemas())
         controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
             rest,

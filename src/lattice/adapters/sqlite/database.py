@@ -12,7 +12,7 @@ from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.state import Change, Changed, Compacted, Delete, Entry, Expect, LeaseGone, Put
 
 FORMAT = 1
-HISTORY_KEPT = 10_000
+HISTORY_REVISIONS = 10_000
 """Revisions that can still be watched."""
 _TRIM_EVERY = 100
 
@@ -144,7 +144,7 @@ class Database:
 
     def _apply(self, changes: Iterable[Change]) -> int:
         revision = self.revision + 1
-        place = 0
+        index = 0
         for change in changes:
             before = self._get(change.key)
             row: tuple[bytes | None, int, int]
@@ -160,14 +160,14 @@ class Database:
                 row = (None, 0, 0)
                 self._line.execute("DELETE FROM entries WHERE key = ?", (change.key,))
             self._line.execute(
-                "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?)", (revision, place, change.key, *row)
+                "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?)", (revision, index, change.key, *row)
             )
-            place += 1
-        if place == 0:
+            index += 1
+        if index == 0:
             return revision - 1
         self._line.execute("UPDATE counters SET value = ? WHERE name = 'revision'", (revision,))
         if revision % _TRIM_EVERY == 0:
-            self._forget(revision - HISTORY_KEPT)
+            self._forget(revision - HISTORY_REVISIONS)
         return revision
 
     def _forget(self, upto: int) -> None:

@@ -2,6 +2,6 @@
 
 A person waits for every command. The libraries that do the same (`http.client`, `httpx`,
 `websockets`, `msgspec`, `click`) take longer to import than a whole command may take. Each module
-here does only what commands need, is strict and bounded, and is tested against a full library:
+here does only what commands need, and is strict and bounded. Each is tested against a full library:
 HTTP/1.1 against h11, WebSocket against `websockets`, arguments against click.
 """

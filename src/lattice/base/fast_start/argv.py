@@ -13,13 +13,12 @@ from lattice.base.command import COMMON, Argument, Command, Option
 from lattice.base.errors import UsageError
 
 
-def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
+def read(command: Command, argv: Sequence[str]) -> dict[str, object] | None:
     """The values of options and arguments, or None if click has to parse the list."""
-    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
-    by_flag = {flag: option for option in options for flag in option.flags}
-    values = {option.name: _unset(option) for option in options}
+    by_flag = _options(command)
+    values = {option.name: _unset(option) for option in by_flag.values()}
     loose: list[str] = []
-    rest, behind = split(command, words)
+    rest, behind = split(command, argv)
     values |= behind
     while rest:
         word = rest.pop(0)
@@ -45,31 +44,29 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
     arguments = [
         param for param in command.params if isinstance(param, Argument) and not param.behind
     ]
-    return values if _place(arguments, loose, values) else None
+    return values if _assign(arguments, loose, values) else None
 
 
-def split(command: Command, words: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """The words to parse, and the argument that takes those behind a `--`, by its name."""
+def split(command: Command, argv: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """The arguments to parse, and the argument that takes those behind a `--`, by its name."""
     taker = next(
         (each.name for each in command.params if isinstance(each, Argument) and each.behind), None
     )
     if taker is None:
-        return list(words), {}
-    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
-    by_flag = {flag: option for option in options for flag in option.flags}
+        return list(argv), {}
+    by_flag = _options(command)
     at = 0
-    while at < len(words) and words[at] != "--":
-        at += 2 if words[at].startswith("-") and _wants_next(words[at], by_flag) else 1
-    return list(words[:at]), {taker: tuple(words[at + 1 :])}
+    while at < len(argv) and argv[at] != "--":
+        at += 2 if argv[at].startswith("-") and _wants_next(argv[at], by_flag) else 1
+    return list(argv[:at]), {taker: tuple(argv[at + 1 :])}
 
 
-def separator(command: Command, words: Sequence[str]) -> int | None:
+def separator(command: Command, argv: Sequence[str]) -> int | None:
     """The index of the `--` that ends the options; None if a word without a dash comes first."""
-    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
-    by_flag = {flag: option for option in options for flag in option.flags}
+    by_flag = _options(command)
     at = 0
-    while at < len(words):
-        word = words[at]
+    while at < len(argv):
+        word = argv[at]
         if word == "--":
             return at
         if not word.startswith("-") or word == "-":
@@ -78,15 +75,21 @@ def separator(command: Command, words: Sequence[str]) -> int | None:
     return None
 
 
+def _options(command: Command) -> dict[str, Option]:
+    """All options of the command, by their flags."""
+    options = (*COMMON, *(param for param in command.params if isinstance(param, Option)))
+    return {flag: option for option in options for flag in option.flags}
+
+
 def _wants_next(word: str, by_flag: dict[str, Option]) -> bool:
     if word.startswith("--"):
         option = by_flag.get(word)
         return option is not None and not option.switch
     # Short flags may be joined, as in `-qN 2`, and a value may follow directly, as in `-N2`.
-    for place, letter in enumerate(word[1:], 2):
+    for position, letter in enumerate(word[1:], 2):
         option = by_flag.get(f"-{letter}")
         if option is None or not option.switch:
-            return option is not None and place == len(word)
+            return option is not None and position == len(word)
     return False
 
 
@@ -103,12 +106,12 @@ def _take(option: Option, text: str, values: dict[str, object]) -> bool:
         value = option.read(text) if option.read else text
     except UsageError:
         return False
-    kept = values[option.name]
-    values[option.name] = (*kept, value) if isinstance(kept, tuple) else value
+    before = values[option.name]
+    values[option.name] = (*before, value) if isinstance(before, tuple) else value
     return True
 
 
-def _place(arguments: Sequence[Argument], loose: Sequence[str], values: dict[str, object]) -> bool:
+def _assign(arguments: Sequence[Argument], loose: Sequence[str], values: dict[str, object]) -> bool:
     left = list(loose)
     for argument in arguments:
         taken = left if argument.repeat else left[:1]

@@ -1,7 +1,7 @@
 """Connects to one of several addresses: they are dialled one after another, and the first one wins.
 
 An address that refuses is skipped at once. One that does not answer keeps its chance, but the next
-is dialled after a moment: a host that is down drops packets, and the kernel would wait for minutes.
+is dialled after a moment. A host that is down drops packets, and the kernel would wait for minutes.
 A connection counts once TLS is established, so a frozen process does not win.
 
 All of it happens in one thread that never blocks on one socket. Names are resolved one by one, and
@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from errno import EINPROGRESS
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 STAGGER_S = 0.25
@@ -50,7 +50,6 @@ class Unreached(OSError):
 
 
 def reason(failure: OSError) -> str:
-    """The reason of a failure, for people."""
     return failure.strerror or str(failure) or "no answer"
 
 
@@ -123,22 +122,30 @@ class Connector:
             name = entry.strip().lstrip(".")
             if name and (name in {"*", host} or host.endswith("." + name)):
                 return None
-        return proxy if "://" in proxy else f"http://{proxy}"
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        if not proxy.lower().startswith("http://"):
+            from lattice.base.errors import ConfigurationError  # noqa: PLC0415 - rarely needed
+
+            # Without the rest of the address, which may have a password.
+            kind = proxy.partition("://")[0][:20]
+            raise ConfigurationError(
+                f"https_proxy names a proxy at {kind}://, and only one at http:// can be used",
+                hint="Set https_proxy=http://HOST:PORT. Requests pass through it encrypted. "
+                "If no proxy is needed, name the server in no_proxy.",
+            )
+        return proxy
 
 
 _Address: TypeAlias = tuple[int, Any]
 """An address family and the argument of `connect` for it."""
 
 
-class _Attempt:
+class _Attempt(NamedTuple):
     """One address that is being dialled."""
 
-    __slots__ = ("deadline", "steps", "url")
-
-    def __init__(self, url: str, steps: Steps, deadline: float) -> None:
-        self.url = url
-        self.steps = steps
-        self.deadline = deadline
+    url: str
+    steps: Steps
+    deadline: float
 
 
 class _Race:

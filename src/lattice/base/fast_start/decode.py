@@ -102,16 +102,13 @@ def _expected(what: str, value: object, where: str) -> BadAnswer:
     return BadAnswer(f"{where}: expected {what}, found {found}")
 
 
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise _expected("text", value, where)
-    return value
+def _exact_reader(kind: type, what: str) -> Reader:
+    def read(value: Any, where: str) -> Any:
+        if type(value) is not kind:
+            raise _expected(what, value, where)
+        return value
 
-
-def _integer(value: Any, where: str) -> int:
-    if type(value) is not int:
-        raise _expected("a whole number", value, where)
-    return value
+    return read
 
 
 def _number(value: Any, where: str) -> float:
@@ -120,10 +117,7 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
-def _truth(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise _expected("true or false", value, where)
-    return value
+_text = _exact_reader(str, "text")
 
 
 def _moment(value: Any, where: str) -> datetime:
@@ -139,9 +133,9 @@ def _moment(value: Any, where: str) -> datetime:
 
 _PLAIN: dict[Any, Reader] = {
     str: _text,
-    int: _integer,
+    int: _exact_reader(int, "a whole number"),
     float: _number,
-    bool: _truth,
+    bool: _exact_reader(bool, "true or false"),
     datetime: _moment,
 }
 

@@ -3,16 +3,21 @@
 It is not a general client. It follows no redirects, keeps no connections and asks for no
 compression. Everything it reads is bounded in size and time. `http.client` would do the same, but
 it imports the whole e-mail parser, which takes longer than the exchange.
+
+The grammar is strict where two parsers could disagree: a proxy on the way may have read the same
+bytes differently. So it allows no folded lines, no lone line feeds, no second length and no codings
+that were not requested. It is fuzzed against h11 (`tests/fuzz/targets/http1.py`).
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from lattice.base.errors import ConfigurationError
@@ -22,9 +27,15 @@ from lattice.base.fast_start.connector import (
     Unreached,
     ascii_name,
     bracketed,
+    status_of_line,
 )
-from lattice.base.fast_start.http1_syntax import BodyLength, body_length, chunk_size, read_head
 
+BodyLength: TypeAlias = int | Literal["chunked", "until the end"]
+_BREAK = re.compile(r"[\0\n\v\f\r]")
+_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
+# A longer number is no real length, and Python refuses to convert thousands of digits.
+_LENGTH = re.compile(r"[0-9]{1,20}")
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,20})[ \t]*(?:;[^\n]*)?")
 _HEAD_LIMIT_BYTES = 64 * 1024
 _CHUNK_LINE_LIMIT_BYTES = 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
@@ -33,15 +44,12 @@ CONNECT_S = 3.0
 """How long to wait for one address."""
 
 
-class Reply:
+class Reply(NamedTuple):
     """A complete reply. Header names are in lower case; the last of repeated headers counts."""
 
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class StreamedReply:
@@ -67,7 +75,6 @@ class StreamedReply:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def pieces(self) -> Iterator[bytes]:
@@ -146,29 +153,17 @@ class HttpTarget:
         headers: Mapping[str, str],
         body: bytes = b"",
         *,
-        timeout_s: float | None = None,
         most_bytes: int = BODY_LIMIT_BYTES,
     ) -> Reply:
         """Send one request and read the whole reply; raises any kind of `OSError`.
 
         A body of more than `most_bytes` raises `BadReply`.
         """
-        connection = self._connect_one(url, timeout_s)
-        return connection.exchange(method, url, headers, body, most_bytes=most_bytes)
-
-    def stream(self, url: str, headers: Mapping[str, str], *, silence_s: float) -> StreamedReply:
-        """Request a body that comes bit by bit and may never end; raises any kind of `OSError`."""
-        return self._connect_one(url).stream(url, headers, silence_s=silence_s)
-
-    def upgrade(self, url: str, headers: Mapping[str, str]) -> StreamedReply:
-        """Request another protocol on the connection; raises any kind of `OSError`."""
-        return self._connect_one(url).upgrade(url, headers)
-
-    def _connect_one(self, url: str, timeout_s: float | None = None) -> Connection:
         try:
-            return self.connect((url,), timeout_s=timeout_s)
+            connection = self.connect((url,))
         except Unreached as error:
             raise error.last from None
+        return connection.exchange(method, url, headers, body, most_bytes=most_bytes)
 
     def _trust(self) -> ssl.SSLContext:
         if self._context is None:
@@ -300,25 +295,16 @@ class _Stream:
         while piece := self.more():
             yield piece
 
-    def some(self, most: int) -> bytes:
-        """The next bytes, at most `most` of them; empty at the end."""
-        piece = self.more()
-        if len(piece) > most:
-            piece, self._held = piece[:most], piece[most:]
-        return piece
-
-    def exactly(self, size: int) -> bytes:
+    def exactly(self, size: int) -> Iterator[bytes]:
         """Exactly `size` bytes. Raises `BadReply` if the connection ends before."""
-        pieces, missing = [], size
-        while missing:
+        while size:
             piece = self.more()
             if not piece:
                 raise BadReply("the answer is cut short")
-            if len(piece) > missing:
-                piece, self._held = piece[:missing], piece[missing:]
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
+            if len(piece) > size:
+                piece, self._held = piece[:size], piece[size:]
+            size -= len(piece)
+            yield piece
 
     def head(self, *, switching: bool = False) -> tuple[int, dict[str, str]]:
         """Status and headers of the next final reply; 100 to 199 are skipped.
@@ -338,20 +324,18 @@ class _Stream:
         """The size of each chunk. The caller consumes its bytes before it asks for the next."""
         while size := chunk_size(self.until(b"\r\n", _CHUNK_LINE_LIMIT_BYTES)):
             yield size
-            if self.exactly(2) != b"\r\n":
+            if b"".join(self.exactly(2)) != b"\r\n":
                 raise BadReply("the answer has a chunk that does not end")
 
 
 def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:
     status, headers = stream.head()
     length = body_length(method, status, headers)
-    if isinstance(length, int):
-        if length > most_bytes:
-            raise BadReply("the answer has no sensible length")
-        return Reply(status, headers, stream.exactly(length))
+    if isinstance(length, int) and length > most_bytes:
+        raise BadReply("the answer has no sensible length")
     pieces: list[bytes] = []
     size = 0
-    for piece in _whole_chunks(stream, most_bytes) if length == "chunked" else stream.rest():
+    for piece in _pieces(stream, length):
         size += len(piece)
         if size > most_bytes:
             raise BadReply("the answer is too large")
@@ -359,28 +343,51 @@ def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:
     return Reply(status, headers, b"".join(pieces))
 
 
-def _whole_chunks(stream: _Stream, most_bytes: int) -> Iterator[bytes]:
-    for size in stream.chunks():
-        most_bytes -= size
-        if most_bytes < 0:
-            raise BadReply("the answer is too large")
-        yield stream.exactly(size)
-
-
 def _pieces(stream: _Stream, length: BodyLength) -> Iterator[bytes]:
     if length == "chunked":
         for size in stream.chunks():
-            yield from _run(stream, size)
+            yield from stream.exactly(size)
     elif length == "until the end":
         yield from stream.rest()
     else:
-        yield from _run(stream, length)
+        yield from stream.exactly(length)
 
 
-def _run(stream: _Stream, size: int) -> Iterator[bytes]:
-    while size:
-        piece = stream.some(size)
-        if not piece:
-            raise BadReply("the answer is cut short")
-        size -= len(piece)
-        yield piece
+def read_head(text: str) -> tuple[int, dict[str, str]]:
+    """Status and headers. Names are in lower case; the last of repeated headers counts.
+
+    Headers that set the length of the body are checked even if they are not used.
+    """
+    first, *lines = text.split("\r\n")
+    status = status_of_line(first)
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name) or _BREAK.search(value):
+            raise BadReply("the answer has a line that is no header")
+        name, value = name.lower(), value.strip(" \t")
+        if name == "content-length":
+            if not _LENGTH.fullmatch(value) or headers.get(name, value) != value:
+                raise BadReply("the answer has no sensible length")
+        elif name == "transfer-encoding" and (name in headers or value.lower() != "chunked"):
+            raise BadReply("the answer has an encoding that was not asked for")
+        headers[name] = value
+    return status, headers
+
+
+def body_length(method: str, status: int, headers: Mapping[str, str]) -> BodyLength:
+    """The length of the body that follows this head."""
+    if method == "HEAD" or status in {204, 304}:
+        return 0
+    if "transfer-encoding" in headers:
+        return "chunked"
+    length = headers.get("content-length")
+    return "until the end" if length is None else int(length)
+
+
+def chunk_size(line: bytes) -> int:
+    """The size in the line before a chunk; extensions are ignored."""
+    found = _CHUNK.fullmatch(line)
+    if found is None:
+        raise BadReply("the answer has a chunk of no sensible length")
+    return int(found[1], 16)

@@ -1,8 +1,8 @@
 """The client side of a WebSocket (RFC 6455): bytes in, messages out. Pure: no I/O, no clock.
 
-It is strict and bounded. What a server may not send ends the connection: a masked frame, reserved
-bits, a split control frame, text that is no UTF-8, a message over the limit. It offers no
-extensions, so none can be used. Fragments are joined within the same limit.
+It is strict and bounded. What a server may not send ends the connection. Examples are a masked
+frame, reserved bits, a split control frame, text that is no UTF-8, and a message over the limit. It
+offers no extensions, so none can be used. Fragments are joined within the same limit.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Upgrade:
         """Raise `BadSocket` unless a 101 with these headers answers this request."""
         # Not a secret: it only shows that the response is not a cached one (RFC 6455, 1.3).
         proof = b64encode(sha1(self._key + _MAGIC, usedforsecurity=False).digest()).decode()
-        words = {each.strip().lower() for each in headers.get("connection", "").split(",")}
-        if headers.get("upgrade", "").lower() != "websocket" or "upgrade" not in words:
+        tokens = {each.strip().lower() for each in headers.get("connection", "").split(",")}
+        if headers.get("upgrade", "").lower() != "websocket" or "upgrade" not in tokens:
             raise BadSocket("the server switched to something else than a WebSocket")
         if headers.get("sec-websocket-accept") != proof:
             raise BadSocket("the server's answer is not to our question")
@@ -96,9 +96,9 @@ def masked(payload: bytes, mask: bytes) -> bytes:
     return mixed.to_bytes(size, "little")
 
 
-def write_close(code: int = 1000, words: str = "") -> bytes:
+def write_close(code: int = 1000, reason: str = "") -> bytes:
     """A close frame. The reason is cut to 120 bytes."""
-    return write_frame(Opcode.CLOSE, struct.pack("!H", code) + words.encode()[:120])
+    return write_frame(Opcode.CLOSE, struct.pack("!H", code) + reason.encode()[:120])
 
 
 def read_close(payload: bytes) -> tuple[int, str]:

@@ -24,7 +24,6 @@ def enrol(shell: Shell, *, node: str, life: int | None) -> int:
 
 
 def agents(shell: Shell) -> int:
-    """List the agents."""
     answer = shell.call(operations.list_agents())
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
@@ -45,20 +44,20 @@ def revoke(shell: Shell, *, node: str, reason: str | None) -> int:
             "A revocation needs a reason.",
             hint=f'Such as: lattice admin revoke {node} --reason "disk was lent out"',
         )
-    return _told(shell, shell.call(operations.revoke_agent(node, reason)))
+    return _show(shell, shell.call(operations.revoke_agent(node, reason)))
 
 
 def restore(shell: Shell, *, node: str) -> int:
     """Trust a node's certificates again."""
-    return _told(shell, shell.call(operations.restore_agent(node)))
+    return _show(shell, shell.call(operations.restore_agent(node)))
 
 
-def _told(shell: Shell, agent: Agent) -> int:
+def _show(shell: Shell, agent: Agent) -> int:
     if shell.output in {"json", "yaml"}:
         shell.document(agent)
     else:
-        words, look = render.trust(agent, shell.style, shell.clock.now())
-        shell.write(f"{inert(agent.node)}  {shell.style.paint(inert(words), look)}\n")
+        text, colour = render.trust(agent, shell.style, shell.clock.now())
+        shell.write(f"{inert(agent.node)}  {shell.style.paint(inert(text), colour)}\n")
     return 0
 
 

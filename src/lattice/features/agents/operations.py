@@ -96,12 +96,12 @@ def list_agents() -> Call[AgentList]:
     return LIST_AGENTS.call(EmptyRequest())
 
 
-def create_enrolment(node: str, life_s: int = 0) -> Call[Enrolment]:
+def create_enrolment(node: str, ttl_s: int = 0) -> Call[Enrolment]:
     """Make a token with which one node can enrol once.
 
     A repeated call makes a second token; the first expires unused.
     """
-    return CREATE_ENROLMENT.call(EnrolmentOrder(node=node, life_s=life_s))
+    return CREATE_ENROLMENT.call(EnrolmentOrder(node=node, life_s=ttl_s))
 
 
 def revoke_agent(node: str, reason: str) -> Call[Agent]:

@@ -18,10 +18,10 @@ _SOON_S = 4 * 3600
 
 def enrolment(made: Enrolment, now: datetime) -> str:
     """What to run on the node, with the token."""
-    life = age((made.expires - now).total_seconds() + 1)
+    left = age((made.expires - now).total_seconds() + 1)
     node = shlex.quote(inert(made.node))
     return (
-        f"Token for {inert(made.node)}, good once within {life}:\n"
+        f"Token for {inert(made.node)}, good once within {left}:\n"
         f"\n"
         f"  {inert(made.token)}\n"
         f"\n"

@@ -24,7 +24,7 @@ class AgentIdentityRpc(agents_pb2_grpc.AgentIdentityServiceServicer):
     async def TellTime(self, request: pb.TellTimeRequest, context: Any) -> pb.ToldTime:
         if not is_nonce(request.nonce):
             raise UsageError("This is nothing that a helper drew.")
-        return pb.ToldTime(signed=self._signer.tell_time(grpc_peer().name, request.nonce))
+        return pb.ToldTime(signed=self._signer.sign_time(grpc_peer().name, request.nonce))
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.Credentials:
         return message_of(await self._enrolment.renew(grpc_peer(), request.csr), pb.Credentials)

@@ -16,7 +16,6 @@ from lattice.foundation.wiring import Wiring
 
 
 def bindings(enrolment: EnrolmentService, trust: TrustedNodes) -> tuple[AnyBinding, ...]:
-    """The operations with their methods."""
     return (
         LIST_AGENTS.to(lambda _actor, _asked: trust.agents()),
         CREATE_ENROLMENT.to(lambda actor, asked: enrolment.create(actor, asked.node, asked.life_s)),
@@ -29,5 +28,4 @@ def bindings(enrolment: EnrolmentService, trust: TrustedNodes) -> tuple[AnyBindi
 
 
 def wire(enrolment: EnrolmentService, trust: TrustedNodes) -> Wiring:
-    """The bindings of the feature."""
     return Wiring(bindings=bindings(enrolment, trust))

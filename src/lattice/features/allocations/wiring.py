@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from lattice.base.operation import AnyBinding
 from lattice.features.allocations.operations import GET_ALLOCATION, LIST_ALLOCATIONS, LIST_HISTORY
 from lattice.features.allocations.service import AllocationService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
-
-
-def bindings(service: AllocationService) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the service."""
-    return (
-        LIST_ALLOCATIONS.to(service.recent),
-        GET_ALLOCATION.to(
-            lambda actor, asked: service.card(actor, asked.id, last_output=asked.last_output)
-        ),
-        LIST_HISTORY.to(service.history),
-    )
 
 
 def wire(foundation: Foundation) -> Wiring:
@@ -29,4 +17,12 @@ def wire(foundation: Foundation) -> Wiring:
         foundation.reads,
         foundation.last_outputs,
     )
-    return Wiring(bindings=bindings(service))
+    return Wiring(
+        bindings=(
+            LIST_ALLOCATIONS.to(service.recent),
+            GET_ALLOCATION.to(
+                lambda actor, asked: service.card(actor, asked.id, last_output=asked.last_output)
+            ),
+            LIST_HISTORY.to(service.history),
+        )
+    )

@@ -1,7 +1,7 @@
 """Attach: a terminal inside a running job, as its owner, that survives lost connections.
 
 Data path    command ─► terminal_call ─► WebSocket | gRPC ─► service.session ─► service.tap ─►
-             port NodeStreams. On the node: node.session_end ─► adapters.helper.terminals ─►
+             port NodeStreams. On the node: node ─► adapters.helper.terminals ─►
              the holder that the root helper started (ADR 12). The server doesn't parse frames.
              All frames of both directions go through `SessionTap`.
 Bounds       5 sessions for each caller. A message has at most 96 KiB, with one in flight for each

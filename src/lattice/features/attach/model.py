@@ -36,17 +36,17 @@ LARGEST_WORD_BYTES = 16 * 1024
 RESUME_S = 60.0
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
-TICKET_LIFE_S = 30
+TICKET_TTL_S = 30
 TRY_AGAIN = 1012
 """The close code for a lost connection to the node; the session continues."""
 
-PREEMPTED_WORDS = (
+PREEMPTED_TEXT = (
     "[lattice] Allocation preempted. Session suspended. "
     "Use 'lattice attach {id}' to reconnect after rescheduling."
 )
-NODE_LOST_WORDS = "connection to node lost — attach session ended"
-CHECKPOINTED_WORDS = "allocation is being checkpointed — attach unavailable until rescheduled"
-NOT_RUNNING_WORDS = "cannot attach to allocation in state '{state}'; must be 'running'"
+NODE_LOST_TEXT = "connection to node lost — attach session ended"
+CHECKPOINTED_TEXT = "allocation is being checkpointed — attach unavailable until rescheduled"
+NOT_RUNNING_TEXT = "cannot attach to allocation in state '{state}'; must be 'running'"
 
 
 class BadWord(Exception):
@@ -190,7 +190,7 @@ ServerWord: TypeAlias = Opened | Notice | Failure | Ended
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachTicket:
-    """Lets a browser open one WebSocket to one allocation, once, within `TICKET_LIFE_S`."""
+    """Lets a browser open one WebSocket to one allocation, once, within 30 s."""
 
     ticket: str
     expires: datetime
@@ -230,26 +230,26 @@ class AttachSessions:
 
 def write_word(word: ClientWord | ServerWord) -> str:
     """The message as JSON text."""
-    told = {each.name: _plain(getattr(word, each.name)) for each in fields(word)}
-    return json.dumps(told, separators=(",", ":"))
+    document = {each.name: _plain(getattr(word, each.name)) for each in fields(word)}
+    return json.dumps(document, separators=(",", ":"))
 
 
 def read_client_word(text: str) -> ClientWord:
     """Parse a client's message; unknown or repeated fields raise `BadWord`."""
-    told = _object(text)
-    kind = _CLIENT.get(_type_of(told))
+    document = _object(text)
+    kind = _CLIENT.get(_type_of(document))
     if kind is None:
         raise BadWord("a message of no known type")
-    if unknown := sorted(told.keys() - {each.name for each in fields(kind)}):
+    if unknown := sorted(document.keys() - {each.name for each in fields(kind)}):
         raise BadWord(f"a field that is not known: {unknown[0][:60]!r}")
-    return _made(told, kind)
+    return _made(document, kind)
 
 
 def read_server_word(text: str) -> ServerWord | None:
     """Parse a server's message; None for an unknown type. Raises `BadWord`."""
-    told = _object(text)
-    kind = _SERVER.get(_type_of(told))
-    return _made(told, kind) if kind is not None else None
+    document = _object(text)
+    kind = _SERVER.get(_type_of(document))
+    return _made(document, kind) if kind is not None else None
 
 
 _CLIENT: dict[str, type[ClientWord]] = {
@@ -281,33 +281,33 @@ def _object(text: str) -> dict[str, Any]:
     if len(text) > LARGEST_WORD_BYTES:
         raise BadWord("a message that is too long")
     try:
-        told = json.loads(text, object_pairs_hook=_once)
+        document = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise BadWord("not a JSON object") from None
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise BadWord("not a JSON object")
-    return told
+    return document
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    told = dict(pairs)
-    if len(told) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise ValueError("a name stands twice")
-    return told
+    return document
 
 
-def _type_of(told: dict[str, Any]) -> str:
-    kind = told.get("type")
+def _type_of(document: dict[str, Any]) -> str:
+    kind = document.get("type")
     if not isinstance(kind, str):
         raise BadWord("a message without a type")
     return kind
 
 
-def _made(told: dict[str, Any], kind: type[_Word]) -> _Word:
+def _made(document: dict[str, Any], kind: type[_Word]) -> _Word:
     hints = get_type_hints(kind)
     values = {
         name: _value(value, hints[name], name)
-        for name, value in told.items()
+        for name, value in document.items()
         if name in hints and name != "type"
     }
     try:

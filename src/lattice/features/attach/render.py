@@ -13,20 +13,12 @@ from lattice.base.text import inert
 from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Opened
 
 _REASONS = {
-    EndReason.EXITED: "exited",
     EndReason.FAILED: "never started",
-    EndReason.CLIENT_LOST: "client lost",
-    EndReason.JOB_ENDED: "job ended",
-    EndReason.PREEMPTED: "preempted",
-    EndReason.REQUEUED: "requeued",
     EndReason.NODE_LOST: "node lost",
     EndReason.TOKEN_EXPIRED: "sign-in ended",
-    EndReason.CLOSED: "closed",
-    EndReason.SHELL_LOST: "shell lost",
-    EndReason.REPLACED: "replaced",
-    EndReason.REFUSED: "refused",
     EndReason.OTHER: "ended",
 }
+"""Reasons that the table names by other words than their value."""
 
 
 def banner(opened: Opened, now: datetime) -> str:
@@ -89,5 +81,6 @@ def _row(session: AttachSession, style: Style, now: datetime) -> list[Cell]:
 def _end(session: AttachSession) -> Cell:
     if session.ended is None:
         return ("open", "green")
-    words = _REASONS[session.reason] if session.reason is not None else "ended"
-    return f"{words} {session.exit_code}" if session.exit_code is not None else words
+    reason = session.reason or EndReason.OTHER
+    text = _REASONS.get(reason) or reason.value.replace("_", " ")
+    return f"{text} {session.exit_code}" if session.exit_code is not None else text

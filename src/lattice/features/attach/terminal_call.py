@@ -44,7 +44,7 @@ def start_text(
 ) -> str:
     """The first message of every connection, as JSON."""
     rows, columns = size
-    told = {
+    message = {
         "type": "start",
         "session": session,
         "resume": resume,
@@ -56,7 +56,7 @@ def start_text(
         "columns": columns,
         "tools": call.tools,
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(message, separators=(",", ":"))
 
 
 def allocation_path(reference: str) -> str:

@@ -22,6 +22,9 @@ from lattice.wire.lines import GrpcLine
 from lattice.wire.websocket import SocketCaller, SocketLine, SocketRules
 
 RPC = "lattice.v1.AttachService/Attach"
+_Id = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
+_REFERENCE = re.compile(REFERENCE_PATTERN, re.ASCII)
+_PATH = "/allocations/{id}/attach"
 
 
 class AttachRpc:
@@ -35,7 +38,6 @@ class AttachRpc:
         self._authorise = authorise
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The handlers to add to a gRPC server."""
         return grpc.method_handlers_generic_handler(
             "lattice.v1.AttachService",
             {"Attach": grpc.stream_stream_rpc_method_handler(self.attach)},
@@ -53,15 +55,9 @@ class AttachRpc:
             raise UsageError("The first message is not `start`.") from None
         # The rpc's guard checks the token again, so `check` gets no authorization.
         standing = SocketCaller(grpc_caller(), self._authorise, "")
-        told = await self._service.serve(standing, opening.allocation, GrpcLine(carrier, start))
-        if told is not None:
-            raise told
-
-
-_Id = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
-_REFERENCE = re.compile(REFERENCE_PATTERN, re.ASCII)
-_RPC = "lattice.v1.AttachService/Attach"
-_PATH = "/allocations/{id}/attach"
+        error = await self._service.serve(standing, opening.allocation, GrpcLine(carrier, start))
+        if error is not None:
+            raise error
 
 
 def offer(
@@ -83,7 +79,7 @@ def offer(
     routes.socket(
         _PATH,
         attach,
-        rpc=_RPC,
+        rpc=RPC,
         rules=SocketRules(
             protocol=PROTOCOL,
             ticket_prefix=TICKET_PREFIX,
@@ -95,7 +91,7 @@ def offer(
 
     @routes.get(
         _PATH,
-        rpc=_RPC,
+        rpc=RPC,
         response_model=None,
         status_code=101,
         responses={

@@ -14,9 +14,8 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.attach import wire as own_wire
 from lattice.features.attach.operations import ISSUE_ATTACH_TICKET, LIST_ATTACH_SESSIONS
 from lattice.features.attach.section import AttachSection
-from lattice.features.attach.service.cleanup import RecordCleanup
 from lattice.features.attach.service.questions import HelperQuestions
-from lattice.features.attach.service.records import AttachListing, SessionRecords
+from lattice.features.attach.service.records import AttachListing, RecordCleanup, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
 from lattice.features.attach.service.session import AttachService
 from lattice.features.attach.service.tickets import AttachTickets
@@ -27,7 +26,6 @@ from lattice.wire.guard import GuardedRoutes
 
 
 def bindings(listing: AttachListing, tickets: AttachTickets) -> tuple[AnyBinding, ...]:
-    """The operations with their methods."""
     return (
         ISSUE_ATTACH_TICKET.to(lambda actor, asked: tickets.issue(actor, asked.id)),
         LIST_ATTACH_SESSIONS.to(
@@ -37,10 +35,9 @@ def bindings(listing: AttachListing, tickets: AttachTickets) -> tuple[AnyBinding
 
 
 def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> Wiring:
-    """The services, loops and routes of the feature."""
     clock, replica = foundation.clock, foundation.replica
-    kept = timedelta(days=section.record_days)
-    records = SessionRecords(foundation.state, clock, replica, kept)
+    retention = timedelta(days=section.record_days)
+    records = SessionRecords(foundation.state, clock, replica, retention)
     # A share gives others read access; they can't attach.
     finder = AllocationFinder(foundation.scheduler, clock)
     keeping = SessionRegistry(

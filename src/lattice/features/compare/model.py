@@ -215,10 +215,10 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
-def metrics_named(words: tuple[str, ...]) -> tuple[Shown, ...]:
-    """Return the metrics in comma-separated words. Raises `UsageError`."""
+def metrics_named(texts: tuple[str, ...]) -> tuple[Shown, ...]:
+    """Return the metrics in comma-separated texts. Raises `UsageError`."""
     found: list[Shown] = []
-    for word in (each.strip() for text in words for each in text.split(",")):
+    for word in (each.strip() for text in texts for each in text.split(",")):
         if not word:
             continue
         try:

@@ -10,13 +10,7 @@ from lattice.base.call import Call
 from lattice.base.errors import UsageError
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.request_fields import checked_reference
-from lattice.features.compare.model import (
-    FEWEST_RUNS,
-    MOST_RUNS,
-    Align,
-    Comparison,
-    metrics_named,
-)
+from lattice.features.compare.model import FEWEST_RUNS, MOST_RUNS, Align, Comparison, metrics_named
 
 _LONGEST = 2000
 

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from lattice.base.operation import AnyBinding
 from lattice.features.compare.model import CompareQuery, metrics_named
 from lattice.features.compare.operations import COMPARE_METRICS, CompareRequest
-from lattice.features.compare.service.comparing import CompareService
-from lattice.features.compare.service.finding import RunFinder
+from lattice.features.compare.service.compare import CompareService, RunFinder
 from lattice.features.compare.service.series import SeriesSource
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
@@ -16,7 +15,6 @@ from lattice.observe.windows import INTERVALS
 
 
 def bindings(service: CompareService) -> tuple[AnyBinding, ...]:
-    """Bind the operation to the service."""
     return (COMPARE_METRICS.to(lambda actor, asked: service.compare(actor, _query(asked))),)
 
 

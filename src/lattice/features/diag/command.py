@@ -38,7 +38,7 @@ def diag(
     if shell.output in {"json", "yaml"}:
         shell.document(diagnosis)
     else:
-        from lattice.features.diag.render.page import page  # noqa: PLC0415
+        from lattice.features.diag.render import page  # noqa: PLC0415
 
         everything = all or shell.output == "wide"
         shell.page([page(diagnosis, shell.style, everything=everything)])
@@ -51,7 +51,7 @@ def _stacks(shell: Shell, id_: str | None, *, everything: bool) -> int:
     if shell.output in {"json", "yaml"}:
         shell.document(picture)
         return 0
-    from lattice.features.diag.render.stacks import stacks  # noqa: PLC0415
+    from lattice.features.diag.render import stacks  # noqa: PLC0415
 
     shell.page([stacks(picture, shell.style, everything=everything)])
     return 0

@@ -23,7 +23,7 @@ from lattice.domain.source import Source
 from lattice.domain.telemetry import Coverage
 from lattice.observe.thresholds import Thresholds
 
-GIB, GBIT = 1024.0**3, 1e9
+GIB = 1024.0**3
 NOWHERE = Coverage(0, 0)
 TRACE_S = 600
 """The range of the traces in seconds."""
@@ -53,12 +53,12 @@ class Verdict(StrEnum):
         return self in {Verdict.ATTENTION, Verdict.BAD}
 
 
-_WORSE = {each: place for place, each in enumerate(Verdict)}
+GRAVITY = {each: index for index, each in enumerate(Verdict)}
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of them; `unknown` for none."""
-    return max(verdicts, key=_WORSE.__getitem__, default=Verdict.UNKNOWN)
+    return max(verdicts, key=GRAVITY.__getitem__, default=Verdict.UNKNOWN)
 
 
 class Sense(StrEnum):
@@ -191,7 +191,8 @@ class Case:
         if self.job.allocation.gpus is not None:
             return self.job.allocation.gpus > 0
         return (
-            any(sight.now.of("gpu_utilization_percent") for sight in self.sights.values()) or None
+            any(snapshot.now.of("gpu_utilization_percent") for snapshot in self.sights.values())
+            or None
         )
 
 
@@ -286,10 +287,10 @@ class StackPicture:
     took_s: float
 
 
-def areas_named(words: Iterable[str]) -> tuple[Area, ...]:
+def areas_named(names: Iterable[str]) -> tuple[Area, ...]:
     """Return the areas with these names, each once. Raises `UsageError`."""
     try:
-        return tuple(dict.fromkeys(Area(each) for each in words))
+        return tuple(dict.fromkeys(Area(each) for each in names))
     except ValueError:
         there = ", ".join(each.value for each in Area)
         raise UsageError("That is no area.", hint=f"There are {there}.") from None

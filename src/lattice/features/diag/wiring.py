@@ -8,10 +8,9 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from lattice.base.operation import AnyBinding
-from lattice.domain.node_facts import FactSource, StackSource
+from lattice.domain.node_snapshot import FactSource, StackSource
 from lattice.features.diag.model import (
     Area,
-    DiagQuery,
     DiagRule,
     LinkTarget,
     MountTarget,
@@ -19,7 +18,7 @@ from lattice.features.diag.model import (
     areas_named,
 )
 from lattice.features.diag.operations import GET_DIAGNOSTICS, GET_STACKS, PAGES
-from lattice.features.diag.rules.known import known_rules
+from lattice.features.diag.rules.engine import known_rules
 from lattice.features.diag.section import DiagSection
 from lattice.features.diag.service.case_builder import CaseBuilder, DataSources
 from lattice.features.diag.service.diagnoses import DiagService
@@ -28,12 +27,9 @@ from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: DiagService) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the service."""
     return (
         GET_DIAGNOSTICS.to(
-            lambda actor, asked: service.diagnose(
-                actor, asked.id, DiagQuery(areas=areas_named(asked.areas))
-            )
+            lambda actor, asked: service.diagnose(actor, asked.id, areas_named(asked.areas))
         ),
         *(_page(service, area) for area in PAGES),
         GET_STACKS.to(lambda actor, asked: service.stacks(actor, asked.id)),
@@ -41,8 +37,7 @@ def bindings(service: DiagService) -> tuple[AnyBinding, ...]:
 
 
 def _page(service: DiagService, area: Area) -> AnyBinding:
-    query = DiagQuery(areas=(area,))
-    return PAGES[area].to(lambda actor, asked: service.diagnose(actor, asked.id, query))
+    return PAGES[area].to(lambda actor, asked: service.diagnose(actor, asked.id, (area,)))
 
 
 RULES = "lattice.diag_rules"
@@ -72,7 +67,6 @@ def wire(
 
 
 def targets_of(section: DiagSection) -> Targets:
-    """Convert the configuration to targets."""
     return Targets(
         mounts=tuple(
             MountTarget(

@@ -38,12 +38,7 @@ class SignInShell(Shell, Protocol):
 
 
 def login(
-    shell: SignInShell,
-    *,
-    flow: str | None,
-    scope: tuple[str, ...],
-    no_browser: bool,
-    status: bool,
+    shell: SignInShell, *, flow: str | None, scope: tuple[str, ...], no_browser: bool, status: bool
 ) -> int:
     """Sign in, or with `status` show who is signed in."""
     if status:

@@ -38,8 +38,5 @@ def whoami() -> Call[Identity]:
     return WHO_AM_I.call(EmptyRequest())
 
 
-SDK: Mapping[str, Callable[..., object]] = {
-    "whoami": whoami,
-    "discovery": auth_discovery,
-}
+SDK: Mapping[str, Callable[..., object]] = {"whoami": whoami, "discovery": auth_discovery}
 """Method names of the SDK, and the functions that build their calls."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.link import operations, render
-from lattice.features.link.model import MOST_PINGS
+from lattice.base.text import inert
+from lattice.features.link import operations
+from lattice.features.link.model import MOST_PINGS, NodeReach
 
 _USUAL = 10
 
@@ -19,13 +22,25 @@ def read_count(text: str) -> int:
 
 
 def ping(shell: Shell, *, node: str, count: int | None) -> int:
-    """Measure round trips to a node."""
     answer = shell.call(operations.ping_node(node, count or _USUAL))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:
-        shell.write(render.reach(answer))
+        shell.write(_figures(answer))
     return 0
+
+
+def _figures(answer: NodeReach) -> str:
+    """One line of figures, one of how they were measured."""
+    trips = sorted(answer.round_trips_ms)
+    figures = f"median {median(trips):.1f} ms, least {trips[0]:.1f}, most {trips[-1]:.1f}"
+    route = f"measured by {inert(answer.measured_by)}"
+    if answer.linked_to and answer.linked_to != answer.measured_by:
+        route += f", linked to {inert(answer.linked_to)}"
+    return (
+        f"{inert(answer.node)}  {len(trips)} round trips: {figures}\n"
+        f"    opened in {answer.opened_ms:.1f} ms; {route}\n"
+    )
 
 
 PING = Command(

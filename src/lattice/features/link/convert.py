@@ -7,12 +7,11 @@ from lattice.domain.node import HealthState, NodeHealth
 from lattice.wire.convert import message_of
 from lattice.wire.v1 import link_pb2 as pb
 
-_MOST_WORDS = 8
-_LONGEST_WORDS = 160
+_MOST_FAULTS = 8
+_LONGEST_FAULT = 160
 
 
 def health_message(health: NodeHealth) -> pb.NodeHealth:
-    """The health as a protobuf message."""
     return message_of(health, pb.NodeHealth)
 
 
@@ -22,5 +21,5 @@ def health_of(message: pb.NodeHealth) -> NodeHealth:
         health = HealthState(message.health)
     except ValueError:
         return NodeHealth()
-    words = (inert(each)[:_LONGEST_WORDS] for each in message.words[:_MOST_WORDS])
-    return NodeHealth(health, tuple(words))
+    faults = (inert(each)[:_LONGEST_FAULT] for each in message.words[:_MOST_FAULTS])
+    return NodeHealth(health, tuple(faults))

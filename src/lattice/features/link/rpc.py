@@ -13,9 +13,9 @@ from lattice.base.errors import PermissionRefused, UsageError
 from lattice.domain.stream import CarrierLost
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.broker import NodeStreamBroker
-from lattice.features.link.service.held import HeldLink
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.link.service.routes import HeldLink
 from lattice.wire.carriers import EOF, GrpcCarrier
 from lattice.wire.guard import grpc_caller
 from lattice.wire.peerguard import grpc_peer
@@ -39,7 +39,6 @@ class LinkRpc:
         self._replicas = replicas
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The handlers to add to a gRPC server."""
         return grpc.method_handlers_generic_handler(
             "lattice.v1.LinkService",
             {
@@ -88,7 +87,7 @@ class LinkRpc:
     async def _read(self, held: HeldLink, context: Any) -> None:
         while (message := await context.read()) is not EOF:
             if message.WhichOneof("message") == "ping":
-                self._hub.heard(held, message.ping)
+                self._hub.answer_ping(held, message.ping)
 
     async def _write(self, held: HeldLink, context: Any, reading: asyncio.Future[None]) -> None:
         reading.add_done_callback(lambda _: held.end("the line is closed"))
@@ -132,7 +131,6 @@ class ProbeRpc:
         self._service = service
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The handlers to add to a gRPC server."""
         return grpc.method_handlers_generic_handler(
             "lattice.v1.LinkProbe",
             {"EchoNode": grpc.stream_stream_rpc_method_handler(self.echo)},

@@ -15,12 +15,10 @@ from lattice.wire.guard import GuardedRoutes
 
 
 def bindings(service: ProbeService) -> tuple[AnyBinding, ...]:
-    """The operation with its method."""
     return (PING_NODE.to(lambda actor, asked: service.ping(actor, asked.name, asked.count)),)
 
 
 def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
-    """The bindings and the rpc of the feature."""
     service = ProbeService(nodes.streams, nodes.signer, foundation.clock, foundation.replica)
 
     def offer(_: GuardedRoutes[Actor], server: aio.Server) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
-from lattice.base.moment import parse_duration
+from lattice.base.moment import moment, parse_duration
 from lattice.base.shell import Shell
+from lattice.base.style import Style
+from lattice.base.table import Cell, Column, table
+from lattice.base.text import inert
 from lattice.domain.lock import LockKind
 from lattice.features.locks import operations
-from lattice.features.locks.render import lock_table, locked_line, unlocked_line
+from lattice.features.locks.model import LockList
 
 
 # `for` is an option's name but can't be a parameter in Python.
@@ -28,31 +32,49 @@ def lock(shell: Shell, *, kind: str, target: str | None, reason: str | None, **o
         shell.document(answer)
         return 0
     made = answer.locks[0]
-    shell.write(locked_line(made, shell.style, shell.clock.now()))
+    until = "until it is unlocked"
+    if made.until:
+        until = f"until {moment(made.until, shell.style, shell.clock.now())}"
+    shell.write(f"Locked {inert(made.name)} {until}\n")
     shell.note(f"`lattice admin unlock {made.name}` ends it. Jobs run on.")
     return 0
 
 
 def unlock(shell: Shell, *, kind: str, target: str | None) -> int:
-    """End a lock."""
     answer = shell.call(operations.delete_lock(kind, target or ""))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:
-        shell.write(unlocked_line(answer.locks[0]))
+        shell.write(f"Unlocked {inert(answer.locks[0].name)}\n")
     return 0
 
 
 def locks(shell: Shell) -> int:
-    """List the locks in force."""
     answer = shell.call(operations.list_locks())
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0
-    shell.write(lock_table(answer, shell.style, shell.clock.now()))
+    shell.write(_lock_table(answer, shell.style, shell.clock.now()))
     if not answer.locks:
         shell.note("Nothing is locked.")
     return 0
+
+
+def _lock_table(answer: LockList, style: Style, now: datetime) -> str:
+    if not answer.locks:
+        return ""
+    columns = [Column("LOCKED"), Column("BY"), Column("SINCE"), Column("UNTIL"), Column("REASON")]
+    rows: list[list[Cell]] = [
+        [
+            inert(each.name),
+            inert(each.by),
+            moment(each.since, style, now),
+            moment(each.until, style, now) if each.until else "unlocked",
+            inert(each.reason),
+        ]
+        for each in answer.locks
+    ]
+    return table(columns, rows, style)
 
 
 _KIND = Argument("kind", choices=tuple(LockKind))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
 from lattice.features.locks.operations import CREATE_LOCK, DELETE_LOCK, LIST_LOCKS
-from lattice.features.locks.service.book import LockBook
-from lattice.features.locks.service.locks import LockService
+from lattice.features.locks.service import LockBook, LockService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: LockService) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the service."""
     return (
         LIST_LOCKS.to(lambda actor, _: service.locks(actor)),
         CREATE_LOCK.to(service.lock),
@@ -20,6 +18,5 @@ def bindings(service: LockService) -> tuple[AnyBinding, ...]:
 
 
 def wire(foundation: Foundation, book: LockBook) -> Wiring:
-    """Return the feature's part of the server."""
     service = LockService(book, foundation.scheduler, foundation.clock, foundation.journal)
     return Wiring(bindings=bindings(service))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, AnyStr, Literal, TypeAlias
 
 from lattice.base.operation import FieldRule
 from lattice.domain.allocation import ExitCode, State
@@ -185,3 +185,14 @@ class JobEndCard:
     """The part of an allocation's answer that this feature reads."""
 
     allocation: JobEnd
+
+
+def has_longer(text: AnyStr, feed: AnyStr, longest: int) -> bool:
+    """True if a line is longer; takes one step for each `longest` characters."""
+    begin = 0
+    while len(text) - begin > longest:
+        end = text.rfind(feed, begin, begin + longest + 1)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False

@@ -152,7 +152,7 @@ def stream_logs(
 ) -> StreamCall[LogRecord]:
     """The lines as a stream; with `follow` until the job ends."""
     request = StreamLogsRequest(id=reference, follow=follow, cursor=cursor, **_conditions(choice))
-    call = STREAM_LOGS.call(request, lambda: LogDeduplicator(signs_of_life=signs_of_life))
+    call = STREAM_LOGS.call(request, lambda: LogDeduplicator(heartbeats=signs_of_life))
     if follow:
         return call
     asked = (*call.params, ("follow", "false"))

@@ -10,7 +10,7 @@ from typing import Any
 from lattice.base.choices import one_of
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.logs import LogKind
-from lattice.features.logs.service.chunk_admission import ChunkPlaces
+from lattice.features.logs.service.chunk_admission import ChunkSlots
 from lattice.features.logs.service.intake import Admitted, LogIntake
 from lattice.wire.peerguard import grpc_peer
 from lattice.wire.v1 import logs_pb2 as pb
@@ -26,12 +26,12 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
     def __init__(
         self,
         intake: LogIntake,
-        places: ChunkPlaces | None = None,
+        slots: ChunkSlots | None = None,
         *,
         arrive_s: float = _ARRIVE_S,
     ) -> None:
         self._intake = intake
-        self._places = places or ChunkPlaces()
+        self._slots = slots or ChunkSlots()
         self._arrive_s = arrive_s
 
     async def AdmitOutput(self, request: pb.AdmitOutputRequest, context: Any) -> pb.AdmittedOutput:
@@ -62,7 +62,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
                 request.started,
                 until=request.noted.until,
                 skip=request.noted.skip,
-                tell_stored=request.tell_stored,
+                with_stored=request.tell_stored,
             )
         return await self._intake.admit(
             node,
@@ -70,14 +70,14 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             request.started,
             tuple(request.pids),
             kind=one_of(LogKind, request.kind or LogKind.STDOUT, "stream"),
-            tell_stored=request.tell_stored,
+            with_stored=request.tell_stored,
         )
 
     async def StoreChunk(
         self, request: AsyncIterator[pb.ChunkPart], context: Any
     ) -> pb.StoredChunk:
         node, parts = grpc_peer().name, aiter(request)
-        async with self._places.stream(node):
+        async with self._slots.stream(node):
             async with self._in_time():
                 first = await anext(parts, None)
             if first is None or not first.HasField("head"):
@@ -85,7 +85,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             head = first.head
             about = (head.job_id, head.started, head.kind, head.source, head.number)
             await self._intake.expect(node, *about, head.size_bytes)
-            async with self._places.memory():
+            async with self._slots.memory:
                 async with self._in_time():
                     content = await _received(first.body, parts, head.size_bytes)
                 number = await self._intake.store(node, *about, content)

@@ -16,7 +16,7 @@ _NEWLINE = "\n"
 _BROKEN = "line"
 
 
-class _Place:
+class _ReadPosition:
     """How far one stream was read."""
 
     __slots__ = ("gaps", "line")
@@ -35,52 +35,52 @@ class _Place:
 class LogDeduplicator:
     """Returns each line once, and a note for each lost connection."""
 
-    def __init__(self, *, signs_of_life: bool = False) -> None:
-        self._signs_of_life = signs_of_life
-        self._places: dict[tuple[str, str, str], _Place] = {}
+    def __init__(self, *, heartbeats: bool = False) -> None:
+        self._heartbeats = heartbeats
+        self._positions: dict[tuple[str, str, str], _ReadPosition] = {}
 
     def record(self, record: LogRecord) -> Iterable[LogRecord]:
         """The record, or the new part of it."""
         if isinstance(record, LogNote):
             return self._note(record)
         key = (record.node, record.stream.value, record.source)
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = _Place()
+        position = self._positions.get(key)
+        if position is None:
+            position = self._positions[key] = _ReadPosition()
         if isinstance(record, LogGap):
-            return self._gap(record, place)
-        return self._block(record, place)
+            return self._gap(record, position)
+        return self._block(record, position)
 
     def _note(self, note: LogNote) -> Iterable[LogRecord]:
         if note.kind is NoteKind.ATTEMPT_ENDED:
             # The next attempt numbers its lines from the beginning.
-            self._places.clear()
-        if note.kind is NoteKind.ALIVE and not self._signs_of_life:
+            self._positions.clear()
+        if note.kind is NoteKind.ALIVE and not self._heartbeats:
             return ()
         return (note,)
 
     @staticmethod
-    def _gap(gap: LogGap, place: _Place) -> Iterable[LogRecord]:
+    def _gap(gap: LogGap, position: _ReadPosition) -> Iterable[LogRecord]:
         # Only an identical gap is dropped; a gap that grew is reported again.
         what = f"{gap.cause.value} {gap.lost_bytes}"
-        return (gap,) if place.is_new(gap.offset, what) else ()
+        return (gap,) if position.is_new(gap.offset, what) else ()
 
     @staticmethod
-    def _block(block: LogBlock, place: _Place) -> Iterable[LogRecord]:
+    def _block(block: LogBlock, position: _ReadPosition) -> Iterable[LogRecord]:
         if block.unfinished:
-            return () if block.seq < place.line else (block,)
+            return () if block.seq < position.line else (block,)
         if not block.count:
             # A gap cut the line; the line after the gap has the same number.
-            return (block,) if place.is_new(block.offset, _BROKEN) else ()
-        known = place.line - block.seq
-        place.line = max(place.line, block.seq + block.count)
+            return (block,) if position.is_new(block.offset, _BROKEN) else ()
+        known = position.line - block.seq
+        position.line = max(position.line, block.seq + block.count)
         if known <= 0:
             return (block,)
         return (_after(block, known),) if known < block.count else ()
 
     def alive(self, now: datetime) -> Iterable[LogRecord]:
         """A sign of life of the server; the node may still be silent."""
-        if not self._signs_of_life:
+        if not self._heartbeats:
             return ()
         return (LogNote(kind=NoteKind.ALIVE, time=now, words="the server answers"),)
 

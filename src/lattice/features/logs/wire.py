@@ -40,12 +40,7 @@ def offer(routes: GuardedRoutes[Actor], service: LogService) -> None:
         query = LogQuery(attempt=attempt, nodes=(node,), stream=(stream,), offset=offset)
         end, text = await service.raw(routes.caller(request), id, query, source)
         headers = {"lattice-end-offset": str(end), "cache-control": "no-store"}
-        return StreamingResponse(_bytes(text), 200, headers, "application/octet-stream")
-
-
-async def _bytes(text: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    async for each in text:
-        yield each
+        return StreamingResponse(text, 200, headers, "application/octet-stream")
 
 
 class RawLogRpc:

@@ -11,6 +11,7 @@ from grpc import aio
 from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
@@ -21,7 +22,6 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import WorkBounds
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.live_feeds import Feeds
-from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
@@ -84,19 +84,20 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     loops = _keeping(foundation, objects, section.rules, summaries)
     if nodes is None:
         return Wiring(loops=loops)
+    clock, scheduler = foundation.clock, foundation.scheduler
+    finder = AttemptFinder(scheduler, clock)
     intake = LogIntake(
-        Naming(foundation.scheduler, foundation.clock),
+        finder,
         foundation.job_files,
         objects,
         nodes.signer,
         foundation.journal,
-        foundation.clock,
+        clock,
         seals,
         summaries.note,
         section.job_quota_mb * 1024 * 1024,
     )
-    clock, scheduler = foundation.clock, foundation.scheduler
-    feeds = Feeds(nodes.streams, nodes.signer, clock, Naming(scheduler, clock).of)
+    feeds = Feeds(nodes.streams, nodes.signer, clock, finder.of)
     search = SearchProcesses()
     bounds = WorkBounds.reporting(foundation.own_metrics.limit_refused, search)
     service = LogService(

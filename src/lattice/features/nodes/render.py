@@ -30,13 +30,17 @@ _SICK = {HealthState.WARNING: "yellow", HealthState.FAILURE: "red"}
 
 def state_cell(node: Node, style: Style) -> tuple[str, str]:
     """Return glyph and word with a style; colour is never the only sign. Adds bad GPU health."""
-    sign, plain, look = _SIGNS[node.state]
-    state = f"{style.glyph(sign, plain)} {node.state.value}"
+    state, colour = _signed(node.state, style)
     health = node.agent.health if node.agent else HealthState.UNKNOWN
     if health not in _SICK:
-        return state, look
+        return state, colour
     ready = node.state is NodeState.READY
-    return f"{state} ({health.value})", _SICK[health] if ready else look
+    return f"{state} ({health.value})", _SICK[health] if ready else colour
+
+
+def _signed(state: NodeState, style: Style) -> tuple[str, str]:
+    sign, plain, colour = _SIGNS[state]
+    return f"{style.glyph(sign, plain)} {state.value}", colour
 
 
 def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
@@ -45,7 +49,7 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
     gpus = any(node.gpus for node in nodes)
     # If no agent was ever seen, the column is left out.
     agents = any(node.agent for node in nodes)
-    reasons = any(node.reason or health_words(node) for node in nodes) and not below
+    reasons = any(node.reason or health_text(node) for node in nodes) and not below
     columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
     columns += [Column("CPUS", right=True), Column("MEMORY", right=True)]
     columns += [Column("GPUS", right=True)] if gpus or style.wide else []
@@ -58,17 +62,16 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
         row: list[Cell] = [node.name, state_cell(node, style), node.slurm_state]
         row += [_used(node.cpus_allocated, node.cpus), _memory(node)]
         row += [_used(node.gpus_allocated, node.gpus)] if gpus or style.wide else []
-        row += [agent_words(node.agent, now)] if agents else []
+        row += [agent_text(node.agent, now)] if agents else []
         row += [",".join(node.partitions), node.switch]
         row += [moment(node.booted, style, now), node.slurm_version] if style.wide else []
-        row += [reason_words(node, style, now)] if reasons else []
+        row += [reason_text(node, style, now)] if reasons else []
         rows.append(row)
-    notes = [reason_words(node, style, now) for node in nodes] if below else []
+    notes = [reason_text(node, style, now) for node in nodes] if below else []
     return table(columns, rows, style, notes)
 
 
-def agent_words(agent: NodeAgent | None, now: datetime) -> str:
-    """Return the agent's state in a few words."""
+def agent_text(agent: NodeAgent | None, now: datetime) -> str:
     if agent is None:
         return ""
     if agent.link is AgentLink.NEVER:
@@ -84,8 +87,7 @@ def outcome_lines(act: NodeAct, answer: NodeActs, style: Style) -> str:
     """Return one line per node: its state now, and whether it changed."""
     lines = []
     for each in answer.nodes:
-        sign, plain, look = _SIGNS[each.state]
-        state = style.paint(f"{style.glyph(sign, plain)} {each.state.value}", look)
+        state = style.paint(*_signed(each.state, style))
         lines.append(f"{inert(each.name)}  {state}{_outcome_note(act, each)}\n")
     return "".join(lines)
 
@@ -110,8 +112,7 @@ _UNDO = {
 }
 
 
-def undo_words(act: NodeAct, answer: NodeActs) -> str:
-    """Return how to undo the act."""
+def undo_text(act: NodeAct, answer: NodeActs) -> str:
     changed = [each.name for each in answer.nodes if each.changed]
     if not changed:
         return "Nothing was changed."
@@ -122,9 +123,9 @@ def undo_words(act: NodeAct, answer: NodeActs) -> str:
     return f"To take it back{when}: lattice admin {_UNDO[act]} {names}{why}"
 
 
-def reason_words(node: Node, style: Style, now: datetime) -> str:
+def reason_text(node: Node, style: Style, now: datetime) -> str:
     """Return why it is not ready, with author and time, and the faults of its GPUs."""
-    return "; ".join(each for each in (_reason(node, style, now), health_words(node)) if each)
+    return "; ".join(each for each in (_reason(node, style, now), health_text(node)) if each)
 
 
 def _reason(node: Node, style: Style, now: datetime) -> str:
@@ -135,7 +136,7 @@ def _reason(node: Node, style: Style, now: datetime) -> str:
     return f"{node.reason}{' —' if by or when else ''}{by}{when}"
 
 
-def health_words(node: Node) -> str:
+def health_text(node: Node) -> str:
     """Return the first fault of its GPUs and the number of others, if any."""
     agent = node.agent
     if agent is None or agent.health not in _SICK:
@@ -191,26 +192,26 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
 
 
 def _agent_line(agent: NodeAgent | None, style: Style, now: datetime) -> str:
-    words = agent_words(agent, now)
+    text = agent_text(agent, now)
     if agent is None or agent.since is None:
-        return words
+        return text
     version = f", version {agent.version}" if agent.version else ""
-    return f"{words}, since {moment(agent.since, style, now)}{version}"
+    return f"{text}, since {moment(agent.since, style, now)}{version}"
 
 
 def _health_cell(node: Node) -> Cell:
     agent = node.agent
     if agent is None or agent.health is HealthState.UNKNOWN:
         return ""
-    words = "; ".join((agent.health.value, *agent.health_words))
-    return words, _SICK.get(agent.health, "green")
+    text = "; ".join((agent.health.value, *agent.health_words))
+    return text, _SICK.get(agent.health, "green")
 
 
 def card(answer: NodeCard, style: Style, now: datetime) -> str:
     """Return one node as a card that fits one screen."""
     node = answer.node
-    state, look = state_cell(node, style)
-    head = f"{style.paint(inert(node.name), 'bold')}  {style.paint(state, look)}\n"
+    state, colour = state_cell(node, style)
+    head = f"{style.paint(inert(node.name), 'bold')}  {style.paint(state, colour)}\n"
     facts: list[tuple[str, Cell]] = [
         ("Slurm", node.slurm_state),
         ("Agent", _agent_line(node.agent, style, now)),

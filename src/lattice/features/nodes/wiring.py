@@ -15,7 +15,6 @@ from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: NodeService, operations: NodeOperations) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the services."""
     return (
         LIST_NODES.to(lambda _, asked: service.nodes(frozenset(asked.states), asked.partition)),
         GET_NODE.to(lambda actor, asked: service.node(actor, asked.name)),

@@ -58,7 +58,7 @@ def _reply(answer: Answer) -> pb.PrometheusReply:
 
 _LARGEST_FORM_BYTES = 4 * LONGEST_QUERY
 _RPC = "lattice.v1.PrometheusService/"
-_TAKEN = {"query": "query", "time": "time", "start": "start", "end": "end", "step": "step"}
+_TAKEN = frozenset({"query", "time", "start", "end", "step"})
 _PASSED_OVER = frozenset({"timeout", "limit", "stats", "dedup", "partial_response", "nocache"})
 """Parameters that clients also send; none of them reaches the store."""
 _ERRORS = {400: "bad_data", 424: "execution", 429: "too_many_requests", 503: "unavailable"}
@@ -91,8 +91,10 @@ def _offer(routes: GuardedRoutes[Actor], call: str, rpc: str, ask: Ask) -> None:
 
     routes.get(path, rpc=_RPC + rpc, bare=True, response_model=None)(handle)
     # POST with a form: a query may be too long for a URL.
-    again = f"{rpc}ByForm"
-    routes.post(path, rpc=_RPC + rpc, bare=True, response_model=None, operation_id=again)(handle)
+    by_form = f"{rpc}ByForm"
+    routes.change(
+        "POST", path, rpc=_RPC + rpc, bare=True, response_model=None, operation_id=by_form
+    )(handle)
 
 
 async def _answered(
@@ -115,7 +117,7 @@ def _question(pairs: Iterable[tuple[str, str]], name: str) -> PrometheusQuestion
         elif key in _TAKEN:
             if key in found:
                 raise UsageError(f"{key} is said twice.")
-            found[_TAKEN[key]] = value
+            found[key] = value
         elif key not in _PASSED_OVER:
             raise UsageError(f"The parameter {key[:40]!r} is not known here.")
     return PrometheusQuestion(**found, match=tuple(match), name=name)
@@ -140,8 +142,8 @@ async def _form(request: Request) -> list[tuple[str, str]]:
 
 def _refused(problem: LatticeError) -> Response:
     status = status_of(problem).http
-    words = f"{problem.message} {problem.hint}" if problem.hint else problem.message
-    body = {"status": "error", "errorType": _ERRORS.get(status, "internal"), "error": words}
+    message = f"{problem.message} {problem.hint}" if problem.hint else problem.message
+    body = {"status": "error", "errorType": _ERRORS.get(status, "internal"), "error": message}
     headers = {}
     if isinstance(problem, RateLimited) and problem.retry_after_s is not None:
         headers["Retry-After"] = str(problem.retry_after_s)

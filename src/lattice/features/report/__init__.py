@@ -1,8 +1,8 @@
 """Report: what a job requested, what it used, and what to request next time.
 
-Data path    command ─► operations ─► wiring ─► service.reporting ─► stored summary (ObjectStore).
-             Without one ─► service.measuring ─► port MetricStore, then port Accounting.
-             An attempt ends ─► service.keeping, on one of the servers ─► ports as above.
+Data path    command ─► operations ─► wiring ─► service.report ─► stored summary (ObjectStore).
+             Without one ─► service.run_meter ─► port MetricStore, then port Accounting.
+             An attempt ends ─► service.summaries, on one of the servers ─► ports as above.
              ─► one document (`lattice.domain.runsummary`) in the object store, put if absent.
 Bounds       A report is at most three queries to the metric store, and counts as one of the
              caller's metric queries. A stored summary has at most 200 points per metric.

@@ -33,7 +33,6 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def report_text(report: Report, style: Style, now: datetime) -> str:
-    """Return the whole report."""
     summary = report.summary
     reasons = _Reasons()
     parts = [
@@ -56,8 +55,8 @@ _COLUMNS = [
     Column("", right=True),
     Column("OF", right=True),
     Column("", right=True),
+    Column("WHERE", least=12),
 ]
-_COLUMNS.append(Column("WHERE", least=12))
 
 
 def _head(report: Report, style: Style) -> str:
@@ -67,8 +66,8 @@ def _head(report: Report, style: Style) -> str:
     if style.width is not None:
         name = cut(name, 24)
         title = cut(title, max(style.width - cells(name) - cells(state) - 4, 8))
-    look = "green" if run.state == "running" else "dim" if run.state == "completed" else "red"
-    return f"{style.paint(name, 'bold')}  {title}  {style.paint(state, look)}\n"
+    colour = "green" if run.state == "running" else "dim" if run.state == "completed" else "red"
+    return f"{style.paint(name, 'bold')}  {title}  {style.paint(state, colour)}\n"
 
 
 def _facts(report: Report, style: Style, now: datetime) -> list[tuple[str, Cell]]:
@@ -130,13 +129,13 @@ class _Reasons:
         self._names: dict[str, list[str]] = {}
 
     def note(self, name: str, figure: Figure) -> None:
-        said = inert(figure.reason or "not measured")
+        reason = inert(figure.reason or "not measured")
         if figure.last_error:
-            said += f" ({inert(figure.last_error)})"
-        self._names.setdefault(said, []).append(name)
+            reason += f" ({inert(figure.last_error)})"
+        self._names.setdefault(reason, []).append(name)
 
     def lines(self) -> list[str]:
-        return [f"{UNKNOWN} {', '.join(names)}: {said}" for said, names in self._names.items()]
+        return [f"{UNKNOWN} {', '.join(names)}: {reason}" for reason, names in self._names.items()]
 
 
 def _rows(summary: RunSummary, reasons: _Reasons) -> list[list[Cell]]:
@@ -153,7 +152,7 @@ def _rows(summary: RunSummary, reasons: _Reasons) -> list[list[Cell]]:
         rows.append(
             [
                 name,
-                _shown(each),
+                UNKNOWN if each.value is None else number(each.value, each.unit),
                 " " if had is None else number(had, each.unit),
                 share or " ",
                 inert(_where(each)) or " ",
@@ -192,27 +191,23 @@ def _where(figure: Figure) -> str:
     return ", ".join(each for each in (figure.of, source) if each)
 
 
-def _shown(figure: Figure) -> str:
-    return UNKNOWN if figure.value is None else number(figure.value, figure.unit)
-
-
 def _waste(summary: RunSummary) -> str:
-    told = []
-    words = {
+    parts = []
+    forms = {
         Waste.CPU_CORE_HOURS: "{} core hours",
         Waste.GPU_HOURS: "{} GPU hours",
         Waste.MEMORY_PER_NODE: "{} a node",
         Waste.TIME: "{} of the time limit",
     }
-    for name, form in words.items():
+    for name, form in forms.items():
         figure = summary.figure(name)
         if figure is None or not figure.value:
             continue
         if figure.unit == "h":
-            told.append(form.format(f"{figure.value:.1f}"))
+            parts.append(form.format(f"{figure.value:.1f}"))
         else:
-            told.append(form.format(number(figure.value, figure.unit)))
-    return ", ".join(told)
+            parts.append(form.format(number(figure.value, figure.unit)))
+    return ", ".join(parts)
 
 
 def _advice(advice: Advice, style: Style) -> str:
@@ -239,7 +234,6 @@ def _below(text: str, style: Style) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """Format a number with its unit."""
     match unit:
         case "bytes":
             return size(value)

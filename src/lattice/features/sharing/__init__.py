@@ -1,6 +1,6 @@
 """Sharing: an owner lets others read a job's output, and sees who has read it.
 
-Data path    command ─► operations ─► wiring ─► service.sharing ─► service.shares ─► StateStore.
+Data path    command ─► operations ─► wiring ─► SharingService ─► SharedAllocations ─► StateStore.
              a read of another's output ─► access.output ─► service.reads ─► StateStore, then
              the answer. The owner's card and `lattice share ID` show the records.
 Bounds       20 000 shares in all, 500 per owner, 100 per allocation, and at most 30 days each

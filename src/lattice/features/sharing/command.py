@@ -37,7 +37,6 @@ def share(shell: Shell, *, id: str | None, **options: Any) -> int:  # noqa: A002
 
 
 def unshare(shell: Shell, *, id: str, **options: Any) -> int:  # noqa: A002
-    """End shares."""
     users: tuple[str, ...] = options["with"]
     if not users:
         raise UsageError("With whom no longer?", hint=f"lattice unshare {id} --with USER")
@@ -69,11 +68,12 @@ _WITH = Option("--with", metavar="USER", repeat=True, help="The user; may be giv
 SHARE = Command(
     "share",
     summary="Let others read a job's output, and see who did",
-    text="With --with it lets a user read what one of your allocations wrote and see its card, for "
-    "a while, and nothing else: no terminal, no cancelling, none of your other jobs. Shared again, "
-    "the time counts from then on. The id of an array shares all its tasks.\n\n"
+    text="With --with it lets a user see one of your allocations for a while: its card, what it "
+    "wrote and what was measured of it. Nothing else: no terminal, no cancelling, none of your "
+    "other jobs. Shared again, the time counts from then on. The id of an array or of a het job "
+    "shares all its parts.\n\n"
     "Without --with it lists with whom the allocation is shared, and who but you has read its "
-    "output in the last 30 days and by which right.",
+    "output or its measurements in the last 30 days and by which right.",
     run=share,
     params=(
         Argument("id", required=False, complete="allocations"),

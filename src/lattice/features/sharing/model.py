@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from lattice.domain.sharing import ReadKind, ReadRecord, Share
 
 LONGEST_USER = 64
-ONE_LOOK_S = 10.0
+ONE_READ_S = 10.0
 """Reads of the same kind by one reader within this time count as one, such as several pages."""
 MOST_HOURS = 24
 """Records kept per reader and allocation; older hours are merged into one."""
@@ -33,30 +33,30 @@ class ShareTerms:
 
 
 def noted(
-    records: Sequence[ReadRecord], new: ReadRecord, way: ReadKind, *, goes_on: bool
+    records: Sequence[ReadRecord], new: ReadRecord, kind: ReadKind, *, goes_on: bool
 ) -> tuple[ReadRecord, ...]:
     """Return the records of one reader and one allocation, oldest first, with one more read.
 
     `new` has the reader, the right and the time. It is merged into the record of its hour.
     """
-    kept = list(records)
-    if kept and _same_hour(kept[-1], new):
-        last = kept.pop()
+    merged = list(records)
+    if merged and _same_hour(merged[-1], new):
+        last = merged.pop()
         added = replace(last, last=max(last.last, new.last))
     else:
         added = new
-    kept.append(added if goes_on else _counted(added, way))
-    while len(kept) > MOST_HOURS:
-        kept[:2] = [_together(kept[0], kept[1])]
-    return tuple(kept)
+    merged.append(added if goes_on else _counted(added, kind))
+    while len(merged) > MOST_HOURS:
+        merged[:2] = [_together(merged[0], merged[1])]
+    return tuple(merged)
 
 
 def _same_hour(last: ReadRecord, new: ReadRecord) -> bool:
     return _hour(last.first) == _hour(new.first) and last.standing is new.standing
 
 
-def _counted(record: ReadRecord, way: ReadKind) -> ReadRecord:
-    match way:
+def _counted(record: ReadRecord, kind: ReadKind) -> ReadRecord:
+    match kind:
         case ReadKind.LIST:
             return record
         case ReadKind.READ:

@@ -24,14 +24,12 @@ def sharing_text(answer: AllocationSharing, style: Style, now: datetime) -> str:
 
 
 def shared_line(share: Share, style: Style, now: datetime) -> str:
-    """Return the line for a new share."""
     until = moment(share.until, style, now)
     name = inert(share.allocation.partition("@")[0])
     return f"Shared allocation {name} with {inert(share.user)} until {until}\n"
 
 
 def unshared_line(name: str, user: str) -> str:
-    """Return the line for an ended share."""
     return f"Allocation {inert(name)} is no longer shared with {inert(user)}\n"
 
 
@@ -68,5 +66,5 @@ def _readers(readers: Iterable[ReadRecord], style: Style, now: datetime) -> str:
 
 def _how(each: ReadRecord) -> str:
     counts = (("read", each.reads), ("followed", each.follows), ("downloaded", each.downloads))
-    told = [f"{word} {count}×" for word, count in counts if count]
-    return ", ".join(told) or "looked"
+    parts = [f"{word} {count}×" for word, count in counts if count]
+    return ", ".join(parts) or "looked"

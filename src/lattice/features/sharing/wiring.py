@@ -5,14 +5,12 @@ from __future__ import annotations
 from lattice.base.operation import AnyBinding
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.operations import LIST_SHARES, SHARE_ALLOCATION, UNSHARE_ALLOCATION
-from lattice.features.sharing.service.shares import SharedAllocations
-from lattice.features.sharing.service.sharing import SharingService
+from lattice.features.sharing.service.sharing import SharedAllocations, SharingService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: SharingService) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the service."""
     return (
         LIST_SHARES.to(lambda actor, asked: service.sharing(actor, asked.id)),
         SHARE_ALLOCATION.to(
@@ -27,7 +25,6 @@ def bindings(service: SharingService) -> tuple[AnyBinding, ...]:
 
 
 def wire(foundation: Foundation, shares: SharedAllocations, terms: ShareTerms) -> Wiring:
-    """Return the feature's part of the server."""
     service = SharingService(
         foundation.scheduler,
         foundation.finder,

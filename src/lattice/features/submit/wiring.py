@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from lattice.base.operation import AnyBinding
 from lattice.features.submit.operations import CANCEL_ALLOCATION, SUBMIT_ALLOCATION
 from lattice.features.submit.service.submissions import SubmitService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
-
-
-def bindings(service: SubmitService) -> tuple[AnyBinding, ...]:
-    """The operations with their methods."""
-    return (
-        SUBMIT_ALLOCATION.to(
-            lambda actor, asked: service.submit(
-                actor,
-                asked,
-                asked.idempotency_key,
-                optional=asked.key_optional,
-                repeated=asked.repeated,
-            )
-        ),
-        CANCEL_ALLOCATION.to(lambda actor, asked: service.cancel(actor, asked.id)),
-    )
 
 
 def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
@@ -38,4 +21,17 @@ def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
         foundation.clock,
         limits=foundation.limits,
     )
-    return Wiring(bindings=bindings(service))
+    return Wiring(
+        bindings=(
+            SUBMIT_ALLOCATION.to(
+                lambda actor, asked: service.submit(
+                    actor,
+                    asked,
+                    asked.idempotency_key,
+                    optional=asked.key_optional,
+                    repeated=asked.repeated,
+                )
+            ),
+            CANCEL_ALLOCATION.to(lambda actor, asked: service.cancel(actor, asked.id)),
+        )
+    )

@@ -4,7 +4,7 @@ Data path    node ─► StoreSamples ─► service.intake ─► service.sampl
              command ─► operations ─► REST | gRPC ─► service.mode_switch ─► service.modes.
              ─► StateStore ─► service.job_settings_publisher ─► FollowJobs ─► node.
              service.node_snapshots ─► NodeStreams ─► node, for current values.
-             If a site trusts its nodes: FollowJobs ─► node.stamps ─► node.direct_write
+             If a site trusts its nodes: FollowJobs ─► node.job_settings ─► node.direct_write
              ─► the metric store, without the servers.
 Bounds       200 000 samples wait for the store. 20 000 allocations have a switched mode, and the
              site limits how many are in debug. A follower is at most 1 000 messages behind;

@@ -12,11 +12,12 @@ from lattice.domain.sharing import ReadRecord
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.model import Telemetry
 
-_WORDS = {
+_SUFFIXES = {
     Mode.PROD: "",
     Mode.DEBUG: "",
     Mode.AUDIT: ", and its owner sees who looks at it",
 }
+_NO_END = ", until it is switched"
 
 
 def telemetry_text(answer: Telemetry, style: Style, now: datetime) -> str:
@@ -31,14 +32,9 @@ def telemetry_text(answer: Telemetry, style: Style, now: datetime) -> str:
 
 
 def switched_line(answer: Telemetry, style: Style, now: datetime) -> str:
-    """Return the line for a switched mode."""
-    reverts = ""
-    if answer.until is not None:
-        left = duration((answer.until - now).total_seconds())
-        reverts = f"; reverts by itself at {moment(answer.until, style, now)} (in {left})"
     return (
         f"Allocation {inert(answer.allocation)} is measured every {_every(answer.interval_s)} "
-        f"({answer.mode.value}){reverts}\n"
+        f"({answer.mode.value}){_reverts(answer, style, now)}\n"
     )
 
 
@@ -46,18 +42,21 @@ def _first(answer: Telemetry, style: Style) -> str:
     mode = style.paint(answer.mode.value, "bold")
     return (
         f"Allocation {inert(answer.allocation)}: {mode}, measured every "
-        f"{_every(answer.interval_s)}{_WORDS[answer.mode]}"
+        f"{_every(answer.interval_s)}{_SUFFIXES[answer.mode]}"
     )
 
 
 def _second(answer: Telemetry, style: Style, now: datetime) -> list[str]:
     if not answer.set_by:
         return ["The usual mode of this cluster"]
-    told = f"Set by {inert(answer.set_by)}"
+    return [f"Set by {inert(answer.set_by)}{_reverts(answer, style, now) or _NO_END}"]
+
+
+def _reverts(answer: Telemetry, style: Style, now: datetime) -> str:
     if answer.until is None:
-        return [f"{told}, until it is switched"]
+        return ""
     left = duration((answer.until - now).total_seconds())
-    return [f"{told}; reverts by itself at {moment(answer.until, style, now)} (in {left})"]
+    return f"; reverts by itself at {moment(answer.until, style, now)} (in {left})"
 
 
 def _every(interval_s: float) -> str:

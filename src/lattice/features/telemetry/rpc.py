@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from lattice.features.telemetry.convert.batches import batch_of
-from lattice.features.telemetry.convert.told import told_message
+from lattice.features.telemetry.convert.job_settings import settings_message
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.job_settings_publisher import JobSettingsPublisher
 from lattice.wire.peerguard import grpc_peer
@@ -17,10 +17,10 @@ from lattice.wire.v1 import telemetry_pb2_grpc
 class MetricIntakeRpc(telemetry_pb2_grpc.MetricIntakeServicer):
     """`MetricIntake`. The certificate names the node."""
 
-    def __init__(self, intake: SampleIntake | None, telling: JobSettingsPublisher) -> None:
+    def __init__(self, intake: SampleIntake | None, publisher: JobSettingsPublisher) -> None:
         """`intake` is None without a metric store: samples are then discarded."""
         self._intake = intake
-        self._telling = telling
+        self._publisher = publisher
 
     async def StoreSamples(self, request: pb.SampleBatch, context: Any) -> pb.StoredSamples:
         if self._intake is None:
@@ -32,5 +32,5 @@ class MetricIntakeRpc(telemetry_pb2_grpc.MetricIntakeServicer):
     async def FollowJobs(
         self, request: pb.FollowJobsRequest, context: Any
     ) -> AsyncIterator[pb.JobsTold]:
-        async for told in self._telling.follow(grpc_peer().name):
-            yield told_message(told)
+        async for settings in self._publisher.follow(grpc_peer().name):
+            yield settings_message(settings)

@@ -11,7 +11,6 @@ from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: TelemetrySwitching) -> tuple[AnyBinding, ...]:
-    """Bind the operations to the service."""
     return (
         GET_TELEMETRY.to(lambda actor, asked: service.telemetry(actor, asked.id)),
         SET_TELEMETRY.to(service.switch),

@@ -1,7 +1,7 @@
 """A job's use of its nodes: columns, rows and sources. Pure.
 
-A cell has a measured number, or None and the reason. One answer is one look. The live screen
-repeats it; with `history` the first look has past values.
+A cell has a measured number, or None and the reason. The live screen repeats the
+request; with `history` the first answer has past values.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TopPoint:
 class TopCell:
     """A number, or the reason why there is none.
 
-    Not frozen: a look at many nodes creates thousands, and freezing would triple the time.
+    Not frozen: an answer for many nodes has thousands, and freezing would triple the time.
     """
 
     metric: Shown
@@ -119,7 +119,7 @@ class TopRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopAnswer:
-    """One look at an attempt. The first row is always the summary."""
+    """The use of one attempt. The first row is always the summary."""
 
     allocation: str
     id: str

@@ -42,9 +42,9 @@ def query_metrics(
     try:
         chosen = TopMode(mode)
     except ValueError:
-        words = ", ".join(each.value for each in TopMode)
-        raise UsageError(f"{mode!r} is no mode.", hint=f"There are {words}.") from None
-    call = QUERY_METRICS.call(
+        modes = ", ".join(each.value for each in TopMode)
+        raise UsageError(f"{mode!r} is no mode.", hint=f"There are {modes}.") from None
+    return metrics_call(
         TopRequest(
             id=reference,
             mode=chosen,
@@ -54,8 +54,12 @@ def query_metrics(
             explain=explain,
         )
     )
-    # The request always names a mode, even the default.
-    return call._replace(params=tuple({"mode": chosen.value, **dict(call.params)}.items()))
+
+
+def metrics_call(request: TopRequest) -> Call[TopAnswer]:
+    """Build the call of a request. It always names a mode, even the default."""
+    call = QUERY_METRICS.call(request)
+    return call._replace(params=tuple({"mode": request.mode.value, **dict(call.params)}.items()))
 
 
 SDK: Mapping[str, Callable[..., object]] = {

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
 from lattice.features.top.operations import QUERY_METRICS
-from lattice.features.top.service.looking import TopService
+from lattice.features.top.service.top import TopService
 from lattice.foundation.foundation import Foundation, NodeAccess
 from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: TopService) -> tuple[AnyBinding, ...]:
-    """Bind the operation to the service."""
-    return (QUERY_METRICS.to(lambda actor, asked: service.look(actor, asked.id, asked)),)
+    return (QUERY_METRICS.to(lambda actor, asked: service.read(actor, asked.id, asked)),)
 
 
 def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
-    """Return the feature's part of the server."""
     service = TopService(
         foundation.scheduler,
         foundation.output,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, TypeAlias
 
@@ -229,3 +229,12 @@ WatchRecord: TypeAlias = (
     | WatchEnd
     | WatchNote
 )
+
+
+def moment(seconds: float) -> datetime:
+    """Return seconds since 1970 as a time of a record."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def moment_or_none(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)

@@ -74,7 +74,7 @@ def watch(
         alerts_only=choice.get("alerts_only", False),
         cursor=cursor,
     )
-    return STREAM_METRICS.call(request, lambda: WatchDeduplicator(signs_of_life=signs_of_life))
+    return STREAM_METRICS.call(request, lambda: WatchDeduplicator(heartbeats=signs_of_life))
 
 
 SDK: Mapping[str, Callable[..., object]] = {

@@ -27,11 +27,11 @@ from lattice.features.watch.model import (
 class WatchDeduplicator:
     """Passes each change once, groups those of one moment, and adds notes on disconnects."""
 
-    def __init__(self, *, signs_of_life: bool = False) -> None:
-        self._signs_of_life = signs_of_life
+    def __init__(self, *, heartbeats: bool = False) -> None:
+        self._heartbeats = heartbeats
         self._alerts: dict[tuple[str, str, str], Phase] = {}
         self._stale: set[str] = set()
-        self._said: dict[str, object] = {}
+        self._last: dict[str, object] = {}
         """The last state, mode and progress."""
         self._held: list[WatchAlert | WatchNode] = []
         """News of an incomplete moment."""
@@ -62,22 +62,22 @@ class WatchDeduplicator:
             case WatchNode():
                 news = self._is_new_of_node(record)
             case WatchNote():
-                news = self._signs_of_life or record.kind is not WatchNoteKind.ALIVE
+                news = self._heartbeats or record.kind is not WatchNoteKind.ALIVE
             case WatchState():
-                if not self._is_said("attempt", record.attempt):
+                if not self._is_known("attempt", record.attempt):
                     # Another attempt has its own judges.
                     self._alerts.clear()
                     self._stale.clear()
-                news = not self._is_said("state", (record.state, record.attempt))
+                news = not self._is_known("state", (record.state, record.attempt))
             case WatchMode():
-                news = not self._is_said("mode", (record.mode, record.until))
+                news = not self._is_known("mode", (record.mode, record.until))
             case WatchProgress():
-                news = not self._is_said("progress", record.moving)
+                news = not self._is_known("progress", record.moving)
         return news
 
-    def _is_said(self, what: str, said: object) -> bool:
-        known = what in self._said and self._said[what] == said
-        self._said[what] = said
+    def _is_known(self, what: str, value: object) -> bool:
+        known = what in self._last and self._last[what] == value
+        self._last[what] = value
         return known
 
     def _is_new_alert(self, alert: WatchAlert) -> bool:
@@ -95,7 +95,7 @@ class WatchDeduplicator:
 
     def alive(self, now: datetime) -> Iterable[WatchRecord]:
         """Return a note for a sign of life of the server."""
-        return (WatchNote(kind=WatchNoteKind.ALIVE, time=now),) if self._signs_of_life else ()
+        return (WatchNote(kind=WatchNoteKind.ALIVE, time=now),) if self._heartbeats else ()
 
     def lost(self, why: str, now: datetime) -> Iterable[WatchRecord]:
         """Return a note that the connection is lost."""

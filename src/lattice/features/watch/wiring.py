@@ -26,7 +26,6 @@ def record_message(record: WatchRecord, cursor: str = "") -> pb.WatchRecord:
 
 
 def bindings(service: WatchService) -> tuple[AnyBinding, ...]:
-    """Bind the operation to the service."""
     return (
         STREAM_METRICS.to(
             lambda actor, asked: service.stream(actor, asked.id, asked), message=record_message

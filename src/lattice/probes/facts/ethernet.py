@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from lattice.domain.jobfacts import LinkFact, LinkKind
-from lattice.probes.facts.tree import carries, names_in, number, total, word
+from lattice.probes.kernel_files import carries, names_in, number, total, word
 
 _ETHERNET = "1"
 """ARPHRD_ETHER, in `type`."""
@@ -72,8 +72,8 @@ def downs_of(folder: str) -> float | None:
 
 def _speed(folder: str) -> float | None:
     """The kernel writes -1 for a port with unknown speed."""
-    told = number(f"{folder}/speed")
-    return told * _MEGABIT if told and told < _FASTEST else None
+    megabits = number(f"{folder}/speed")
+    return megabits * _MEGABIT if megabits and megabits < _FASTEST else None
 
 
 def _roce_marks(sys: Path, name: str) -> float | None:

@@ -12,31 +12,34 @@ from pathlib import Path
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact
 from lattice.domain.kerneltext import figure
 from lattice.domain.node import HealthState, NodeHealth
-from lattice.probes.facts.tree import names_in
-from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
-from lattice.probes.kernel_files import read_text
+from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuReading
+from lattice.probes.kernel_files import names_in, read_text
 
 _UUID = re.compile(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]{8,64})\s*")
 _WIDEST = 64
-_WORDS = {HealthState.HEALTHY: "ok", HealthState.WARNING: "warning", HealthState.FAILURE: "failure"}
+_HEALTH_NAMES = {
+    HealthState.HEALTHY: "ok",
+    HealthState.WARNING: "warning",
+    HealthState.FAILURE: "failure",
+}
 NOT_LOOKED = "the cards were not looked at yet"
 NOT_KNOWN = "which GPUs Slurm gave the job is not known yet"
 
 
 def gpu_facts(
     uuids: Sequence[str] | None,
-    look: GpuLook | None,
+    reading: GpuReading | None,
     health: NodeHealth,
     widths: Widths,
 ) -> tuple[tuple[GpuFact, ...], tuple[FactAbsence, ...]]:
     """`uuids`: the job's cards; None if they are not known. An empty list gives no facts."""
     if uuids is None:
         return (), (FactAbsence(FactKind.GPUS, NOT_KNOWN),)
-    if uuids and look is None:
+    if uuids and reading is None:
         return (), (FactAbsence(FactKind.GPUS, NOT_LOOKED),)
-    if uuids and look is not None and not look.cards:
-        return (), (FactAbsence(FactKind.GPUS, look.failure or look.nothing or NOT_LOOKED),)
-    cards = {each.uuid: each for each in look.cards} if look is not None else {}
+    if uuids and reading is not None and not reading.cards:
+        return (), (FactAbsence(FactKind.GPUS, reading.failure or reading.nothing or NOT_LOOKED),)
+    cards = {each.uuid: each for each in reading.cards} if reading is not None else {}
     facts, absences = [], []
     for uuid in uuids:
         card = cards.get(uuid)
@@ -44,13 +47,13 @@ def gpu_facts(
         if card is None:
             # A MIG instance, or a card that is gone: it has no verdict.
             absences.append(FactAbsence(FactKind.GPUS, "nobody judged it", uuid))
-        found, words = _judged(card, look, health) if card and look else ("", "")
+        found, reasons = _judged(card, reading, health) if card and reading else ("", "")
         facts.append(
             GpuFact(
                 uuid=uuid,
                 name=card.name if card else "",
                 health=found,
-                words=words,
+                words=reasons,
                 pcie_width=width,
                 pcie_best_width=best,
                 nvlinks=card.nvlinks if card else None,
@@ -60,14 +63,14 @@ def gpu_facts(
     return tuple(facts), tuple(absences)
 
 
-def _judged(card: CardCondition, look: GpuLook, node: NodeHealth) -> tuple[str, str]:
+def _judged(card: CardCondition, reading: GpuReading, node: NodeHealth) -> tuple[str, str]:
     """The card's own verdict, and lasting warnings about it from the node's verdict."""
-    alone = GpuHealthJudge(ExpectedGpus()).see(GpuLook(time=look.time, cards=(card,)))
+    alone = GpuHealthJudge(ExpectedGpus()).see(GpuReading(time=reading.time, cards=(card,)))
     lasting = [each for each in node.words if card.uuid in each]
-    words = "; ".join(dict.fromkeys((*alone.words, *lasting)))
+    reasons = "; ".join(dict.fromkeys((*alone.words, *lasting)))
     if alone.health is HealthState.HEALTHY and lasting:
-        return _WORDS[HealthState.WARNING], words
-    return _WORDS.get(alone.health, ""), words
+        return _HEALTH_NAMES[HealthState.WARNING], reasons
+    return _HEALTH_NAMES.get(alone.health, ""), reasons
 
 
 class Widths:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lattice.domain.jobfacts import LinkFact, LinkKind
-from lattice.probes.facts.tree import carries, names_in, number, total, word
+from lattice.probes.kernel_files import carries, names_in, number, total, word
 
 _RATE = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) Gb/sec \(([0-9]{1,2})X(?: ([A-Z]DR(?:10)?))?\)")
 _STATE = re.compile(r"[0-9]: ([A-Z_]{2,16})", re.ASCII)

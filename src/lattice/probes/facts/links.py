@@ -25,8 +25,7 @@ from lattice.domain.jobfacts import (
 from lattice.domain.kerneltext import figure
 from lattice.probes.facts.ethernet import downs_of, ethernet_links
 from lattice.probes.facts.infiniband import infiniband_links
-from lattice.probes.facts.tree import carries, names_in, total, word
-from lattice.probes.kernel_files import read_text
+from lattice.probes.kernel_files import carries, names_in, read_text, total, word
 
 _COUNT = re.compile(r"([0-9]{1,18})@[0-9]{1,12}\.[0-9]{1,9}", re.ASCII)
 _SPEED = re.compile(r"[A-Za-z]{2}_?([0-9]{2,3})G", re.ASCII)
@@ -111,12 +110,12 @@ def read_pairs(text: str) -> dict[str, dict[str, float]]:
     lines = text.splitlines()
     for heads, values in pairwise(lines):
         kind, colon, names = heads.partition(":")
-        again, _, told = values.partition(":")
+        again, _, rest = values.partition(":")
         if not colon or again != kind or kind in found:
             continue
-        words, numbers = names.split(), [figure(each) for each in told.split()]
-        if len(words) == len(numbers) == len(set(words)) and not any(map(str.isdigit, words)):
-            pairs = zip(words, numbers, strict=True)
+        columns, numbers = names.split(), [figure(each) for each in rest.split()]
+        if len(columns) == len(numbers) == len(set(columns)) and not any(map(str.isdigit, columns)):
+            pairs = zip(columns, numbers, strict=True)
             # A limit may be -1, which is no count.
             found[kind] = {name: float(each) for name, each in pairs if each is not None}
     return found
@@ -129,7 +128,7 @@ NO_TRANSPORT = "the kernel does not tell it"
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkLook:
+class NetworkReading:
     """One reading. `at_s` is a monotonic time."""
 
     at_s: float
@@ -150,16 +149,16 @@ class LinkProbe:
     proc: Path
     sys: Path
 
-    def look(self, at_s: float) -> NetworkLook:
+    def read(self, at_s: float) -> NetworkReading:
         links = (
             *infiniband_links(self.sys),
             *slingshot_links(self.sys),
             *ethernet_links(self.sys),
         )
-        return NetworkLook(at_s, links, transport_of(self.proc))
+        return NetworkReading(at_s, links, transport_of(self.proc))
 
 
-def since(before: NetworkLook, now: NetworkLook) -> NetworkLook:
+def since(before: NetworkReading, now: NetworkReading) -> NetworkReading:
     """The later reading with the counts between the two. A count that fell was reset: None."""
     earlier = {(each.kind, each.name): each for each in before.links}
     seconds = now.at_s - before.at_s
@@ -169,7 +168,7 @@ def since(before: NetworkLook, now: NetworkLook) -> NetworkLook:
         replace(each, of_job=_counts(earlier.get((each.kind, each.name)), each, seconds))
         for each in now.links
     )
-    return NetworkLook(now.at_s, links, _transport(before.transport, now.transport, seconds))
+    return NetworkReading(now.at_s, links, _transport(before.transport, now.transport, seconds))
 
 
 def _counts(before: LinkFact | None, now: LinkFact, seconds: float) -> LinkCounts | None:

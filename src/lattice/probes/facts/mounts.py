@@ -1,5 +1,7 @@
 """A job's file systems: the results of the helper's probe, and the counters of clients.
 
+The NFS client's counters of each mount are in `/proc/PID/mountstats`.
+
 The counters of the Lustre client are in `llite/*/stats`. Older clients have them in
 `/proc/fs/lustre`, newer ones in debugfs, which only root may read. There they are unknown.
 """
@@ -7,17 +9,89 @@ The counters of the Lustre client are in `llite/*/stats`. Older clients have the
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.base.text import inert
 from lattice.domain.jobfacts import FactAbsence, FactKind, MountFact
 from lattice.domain.kerneltext import figure
-from lattice.domain.probed import MountLook, MountsLook
-from lattice.probes.facts.nfs import MountCounts, read_mountstats
-from lattice.probes.facts.tree import names_in
-from lattice.probes.kernel_files import read_text
+from lattice.domain.probed import MountReport, MountsReport
+from lattice.probes.kernel_files import names_in, read_text
 
-_PLACES = ("proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite")
+# The kernel escapes space, tab, line feed and backslash in a name, and no other character.
+_DEVICE = re.compile(r"device [^ ]+ mounted on ([^ ]+)(.*)")
+_NFS_MOUNT = re.compile(r" with fstype nfs4? statvers=1\.[0-9]+")
+_OPERATION = re.compile(r"\s+([A-Z][A-Z_0-9]{1,40}): ([0-9 ]+)", re.ASCII)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_BYTES = "bytes:"
+_LEAST_FIGURES = 8
+_OPS, _SENT, _TIMEOUTS, _ROUND_TRIP, _WHOLE = 0, 1, 2, 6, 7
+"""Indexes in an operation: requests, transmissions, timeouts, …, times in ms: rtt, execution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountCounts:
+    """Since the mount. None: not known."""
+
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    operations: float | None = None
+    latency_s: float | None = None
+    retransmits: float | None = None
+    timeouts: float | None = None
+
+
+def read_mountstats(text: str) -> dict[str, MountCounts]:
+    """By mount point; of two at one path the last one, which hides the other."""
+    found: dict[str, MountCounts] = {}
+    path, lines = "", list[str]()
+    for line in (*text.split("\n"), "device none"):
+        if line.startswith("device "):
+            if path:
+                found[path] = _nfs_counts(lines)
+            device = _DEVICE.fullmatch(line)
+            path = _plain(device[1]) if device else ""
+            if device and not _NFS_MOUNT.fullmatch(device[2]):
+                # Another mount at this path hides the earlier one.
+                found.pop(path, None)
+                path = ""
+            lines = []
+        elif path:
+            lines.append(line)
+    return found
+
+
+def _nfs_counts(lines: list[str]) -> MountCounts:
+    line = next((each for each in lines if each.strip().startswith(_BYTES)), "")
+    transferred = [figure(each) for each in line.replace(_BYTES, "", 1).split()]
+    operations = [found for each in lines if (found := _operation(each))]
+    # Normal, direct and server bytes, each read and written; the last two went over the network.
+    read, written = transferred[4:6] if len(transferred) >= 6 else (None, None)
+    if not operations:
+        return MountCounts(read_bytes=_real(read), write_bytes=_real(written))
+    asked = sum(each[_OPS] for each in operations)
+    return MountCounts(
+        read_bytes=_real(read),
+        write_bytes=_real(written),
+        operations=float(asked),
+        latency_s=sum(each[_WHOLE] for each in operations) / asked / 1000 if asked else None,
+        retransmits=float(sum(max(0, each[_SENT] - each[_OPS]) for each in operations)),
+        timeouts=float(sum(each[_TIMEOUTS] for each in operations)),
+    )
+
+
+def _operation(line: str) -> list[int] | None:
+    found = _OPERATION.fullmatch(line)
+    numbers = [figure(each) for each in found[2].split()] if found else []
+    known = [each for each in numbers if each is not None]
+    return known if len(known) == len(numbers) >= _LEAST_FIGURES else None
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
+
+
+_FOLDERS = ("proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite")
 _LINE = re.compile(
     r"([a-z_]{2,32}) +([0-9]{1,18}) samples \[([a-z]{2,8})\]"
     r"(?: +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}))?(?: +[0-9]{1,38})?\s*",
@@ -30,10 +104,10 @@ _TIMES = frozenset({"usec", "usecs"})
 def lustre_counts(root: Path) -> dict[str, MountCounts]:
     """By the name of the file system; one that is mounted twice is left out."""
     found: dict[str, MountCounts | None] = {}
-    for place in _PLACES:
-        for folder in names_in(f"{root}/{place}"):
+    for parent in _FOLDERS:
+        for folder in names_in(f"{root}/{parent}"):
             named = _INSTANCE.fullmatch(folder)
-            counts = read_llite(read_text(f"{root}/{place}/{folder}/stats") or "")
+            counts = read_llite(read_text(f"{root}/{parent}/{folder}/stats") or "")
             if named and counts is not None:
                 found[named[1]] = None if named[1] in found else counts
     return {name: counts for name, counts in found.items() if counts is not None}
@@ -80,18 +154,18 @@ NOTHING = MountCounts()
 
 
 def mount_facts(
-    look: MountsLook, root: Path = Path("/")
+    probed: MountsReport, root: Path = Path("/")
 ) -> tuple[tuple[MountFact, ...], tuple[FactAbsence, ...]]:
     """The facts, and why some are missing."""
-    nfs = read_mountstats(look.statistics)
-    lustre = lustre_counts(root) if any(each.kind == _LUSTRE for each in look.mounts) else {}
-    facts = tuple(_fact(each, _counts(each, nfs, lustre)) for each in look.mounts)
-    absences = (FactAbsence(FactKind.MOUNTS, look.unlooked, "others"),) if look.unlooked else ()
+    nfs = read_mountstats(probed.statistics)
+    lustre = lustre_counts(root) if any(each.kind == _LUSTRE for each in probed.mounts) else {}
+    facts = tuple(_fact(each, _counts(each, nfs, lustre)) for each in probed.mounts)
+    absences = (FactAbsence(FactKind.MOUNTS, probed.unlooked, "others"),) if probed.unlooked else ()
     return facts, absences
 
 
 def _counts(
-    mount: MountLook, nfs: dict[str, MountCounts], lustre: dict[str, MountCounts]
+    mount: MountReport, nfs: dict[str, MountCounts], lustre: dict[str, MountCounts]
 ) -> MountCounts:
     if mount.kind in _NFS:
         return nfs.get(mount.path, NOTHING)
@@ -100,7 +174,7 @@ def _counts(
     return NOTHING
 
 
-def _fact(mount: MountLook, counts: MountCounts) -> MountFact:
+def _fact(mount: MountReport, counts: MountCounts) -> MountFact:
     return MountFact(
         path=inert(mount.path),
         kind=inert(mount.kind),

@@ -18,10 +18,9 @@ from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.features.link.rpc import LinkRpc, PeerRpc
 from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.features.link.service.hub import LinkHub
-from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.routes import Routes
-from lattice.features.locks.service.book import LockBook
-from lattice.foundation.journal import LoggedJournal
+from lattice.features.locks.service import LockBook
+from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agents import AgentParts
@@ -29,8 +28,8 @@ from lattice.server.cluster.cluster_view import ClusterView
 from lattice.server.cluster.limits import Rates
 from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from lattice.wire.carriers import STREAM_OPTIONS
+from lattice.wire.guard import declared_permissions
 from lattice.wire.peerguard import PeerGuard
-from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentIdentityServiceServicer_to_server
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
 
@@ -60,13 +59,12 @@ class Links:
 async def open_links(
     view: ClusterView,
     agents: AgentParts,
-    peers: Peers,
     locks: LockBook,
     own_metrics: OwnMetrics,
     supervisor: Supervisor,
 ) -> AsyncIterator[Links]:
     """Links and streams until the context ends."""
-    clock = view.clock
+    clock, peers = view.clock, agents.peers
     routes = Routes(view.store, view.links, view.nodes, view.membership, clock)
     hub = LinkHub(routes, view.membership, clock, agents.trust.quarantine)
     me = view.membership.me.address

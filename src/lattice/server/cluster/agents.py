@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
+from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.state import AgreedState
 from lattice.server.config.sections import IdentitySection, ServerConfig
 
@@ -46,6 +47,8 @@ class AgentParts:
     enrolment: EnrolmentService
     record_signer: RecordSigner
     """For records of the agreed state that give rights."""
+    peers: Peers
+    """The other replicas."""
 
     @property
     def renewal(self) -> AgentIdentityRpc:
@@ -87,13 +90,13 @@ def succeed_identity(config: ServerConfig, folder: Path) -> IdentityPaths:
     return made
 
 
-def with_single_identity(config: ServerConfig, folder: Path) -> ServerConfig:
+def as_single_server(config: ServerConfig, folder: Path) -> ServerConfig:
     """The configuration of a server with `--single`: an identity in its folder, made if needed.
 
     If no address for nodes is configured, agents are served on loopback alone.
     """
     if config.identity.is_set:
-        return config
+        return replace(config, single=folder)
     paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
     create_identity(paths, SystemClock(), name=config.cluster.name)
     api = config.api
@@ -102,7 +105,7 @@ def with_single_identity(config: ServerConfig, folder: Path) -> ServerConfig:
     identity = replace(
         config.identity, ca_cert=paths.ca_cert, ca_key=paths.ca_key, grant_key=paths.grant_key
     )
-    return replace(config, api=api, identity=identity)
+    return replace(config, api=api, identity=identity, single=folder)
 
 
 def new_replica_id() -> str:
@@ -136,9 +139,9 @@ async def open_agents(
             "Agents need agreed state, and there is none.",
             hint="Set quorum.endpoints, or leave out the section identity.",
         )
-    life = timedelta(hours=identity.certificate_life_h)
+    lifetime = timedelta(hours=identity.certificate_life_h)
     files = AuthorityFiles(paths.ca_cert, paths.ca_key, identity.trust)
-    replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, life=life)
+    replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, lifetime=lifetime)
     key = SigningKey.load(paths.grant_key)
     signer = GrantSigner(key, clock, believed_keys(identity.previous_grant_keys))
     record_signer = RecordSigner(key, signer.public_keys)
@@ -151,16 +154,20 @@ async def open_agents(
         trust,
         records,
         clock,
-        life=life,
+        lifetime=lifetime,
         grant_keys=signer.public_keys,
         replicas=replicas,
         development_token=token.reveal() if token else None,
     )
-    async with supervisor.running(Loop("trust", view.run, OnFailure.RESTART)):
+    async with (
+        aclosing(Peers(replica.channel_credentials, replica.channel_options)) as peers,
+        supervisor.running(Loop("trust", view.run, OnFailure.RESTART)),
+    ):
         yield AgentParts(
             replica=replica,
             signer=signer,
             trust=trust,
             enrolment=enrolment,
             record_signer=record_signer,
+            peers=peers,
         )

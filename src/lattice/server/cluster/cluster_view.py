@@ -11,12 +11,12 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
-from lattice.domain.presence import LINKS, NODES
+from lattice.domain.presence import LINKS, NODES, Times
 from lattice.domain.state import StateStore, StateView
 from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.peers import Peers
-from lattice.server.cluster.presence import PresenceKeeper, times_of
+from lattice.server.cluster.presence import PresenceKeeper
 from lattice.server.config.sections import ServerConfig
 
 
@@ -72,7 +72,8 @@ async def open_cluster_view(
     links, nodes, replicas = (
         WatchedStateView(store, prefix, clock) for prefix in (LINKS, NODES, REPLICAS)
     )
-    presences = PresenceKeeper(store, links, nodes, clock, times_of(config.node_agent))
+    times = Times(config.node_agent.degraded_after_s, config.node_agent.grace_period_s)
+    presences = PresenceKeeper(store, links, nodes, clock, times)
     membership = Membership(store, me)
     async with supervisor.running(
         Loop("state links", links.run, OnFailure.RESTART),

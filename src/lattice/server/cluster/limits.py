@@ -40,7 +40,6 @@ _KEYS: dict[str, Limited] = {
 
 
 def limit_table(section: RateLimitsSection) -> LimitTable:
-    """The configured numbers."""
     return LimitTable(
         _numbers(section), {sub: _numbers(limits) for sub, limits in section.users.items()}
     )
@@ -76,14 +75,13 @@ class Rates:
         replica: str,
         replicas: Callable[[], Collection[str]],
         others: BucketOwner,
-        buckets: Buckets | None = None,
     ) -> None:
         self._table = table
         self._clock = clock
         self._replica = replica
         self._replicas = replicas
         self._others = others
-        self._buckets = buckets or Buckets()
+        self._buckets = Buckets()
         self.stood_in_total = 0
         """Questions decided here because the bucket's owner did not answer."""
 
@@ -130,7 +128,6 @@ class Limits:
             raise
 
     async def ask(self, sub: str, kind: Questions) -> None:
-        """Permit a question, or raise `RateLimited`."""
         try:
             await self.rates.ask(sub, kind)
         except RateLimited:
@@ -148,17 +145,15 @@ async def open_limits(  # noqa: PLR0913 - its dependencies
     *,
     replica: str,
     lease: Callable[[], int],
-    replicas: Callable[[], Collection[str]] = tuple,
-    others: BucketOwner | None = None,
+    replicas: Callable[[], Collection[str]],
+    others: BucketOwner,
 ) -> AsyncIterator[Limits]:
     """The limits in force while the context lasts.
 
     `lease` returns this replica's lease or raises `Unavailable`; `replicas` are those that are up.
     """
     table = limit_table(section)
-    rates = Rates(
-        table, clock, replica=replica, replicas=replicas, others=others or NoOtherReplica()
-    )
+    rates = Rates(table, clock, replica=replica, replicas=replicas, others=others)
     view = WatchedStateView(store, PREFIX, clock)
     slots = Slots(store, view, table, clock, replica=replica, lease=lease)
     own_metrics.watch(

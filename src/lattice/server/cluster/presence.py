@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -37,7 +38,6 @@ from lattice.domain.presence import (
 from lattice.domain.source import Source
 from lattice.domain.state import Entry, Expect, Put, StateStore, StateView
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.config.sections import NodeAgentSection
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,8 @@ class PresenceKeeper:
         self._times = times
         self._sensitive = sensitive
         self._sleep = sleep
-        self._sighted_s: float | None = None
+        self._sighted_s = math.inf
+        """Since when the agreed state answers; infinite while it does not."""
         self.counts = PresenceCounts()
 
     def presences(self) -> PresenceReading:
@@ -105,6 +106,11 @@ class PresenceKeeper:
             "agents_down": lost.count(Condition.DOWN),
         }
 
+    def show(self, own_metrics: OwnMetrics) -> None:
+        """Add the counts to the server's metrics."""
+        own_metrics.watch(lambda: {f"presence_{k}": v for k, v in asdict(self.counts).items()})
+        own_metrics.show(self.gauges)
+
     async def run(self) -> None:
         """Update the records until cancelled."""
         while True:
@@ -118,10 +124,9 @@ class PresenceKeeper:
     async def judge(self) -> None:
         """Examine every agent once, and write what has changed."""
         if not self._source().ok:
-            self._sighted_s = None
+            self._sighted_s = math.inf
             return
-        if self._sighted_s is None:
-            self._sighted_s = self._clock.monotonic()
+        self._sighted_s = min(self._sighted_s, self._clock.monotonic())
         verdicts = [each for node in self._known() if (each := self._verdict(node)) is not None]
         for start in range(0, len(verdicts), _BATCH):
             await self._write(verdicts[start : start + _BATCH])
@@ -149,8 +154,7 @@ class PresenceKeeper:
         return _Verdict((self._links.expect(node), self._nodes.expect(node)), after)
 
     def _is_settling(self) -> bool:
-        sighted_s = self._sighted_s
-        return sighted_s is None or self._clock.monotonic() - sighted_s < SETTLE_S
+        return self._clock.monotonic() - self._sighted_s < SETTLE_S
 
     async def _write(self, verdicts: list[_Verdict]) -> None:
         expect = [each for verdict in verdicts for each in verdict.expect]
@@ -158,11 +162,11 @@ class PresenceKeeper:
         try:
             revision = await self._store.commit(expect, puts)
         except Unavailable:
-            self._sighted_s = None
+            self._sighted_s = math.inf
             raise
         if revision is not None:
             self.counts.changes_total += len(verdicts)
-            self._say(verdicts)
+            self._log_changes(verdicts)
         elif len(verdicts) == 1:
             self.counts.races_lost_total += 1
         else:
@@ -170,7 +174,7 @@ class PresenceKeeper:
             for verdict in verdicts:
                 await self._write([verdict])
 
-    def _say(self, verdicts: list[_Verdict]) -> None:
+    def _log_changes(self, verdicts: list[_Verdict]) -> None:
         for verdict in verdicts:
             record = verdict.record
             state = record.condition.value if not record.linked else "linked"
@@ -185,8 +189,8 @@ class _Decoded(Generic[T]):
         self.view = view
         self._prefix = prefix
         self._read: Callable[[str, bytes], T] = read
-        self._seen: Mapping[str, Entry] | None = None
-        self._kept: dict[str, tuple[int, T | None]] = {}
+        self._seen: Mapping[str, Entry] = {}
+        self._cached: dict[str, tuple[int, T | None]] = {}
         self._records: dict[str, T] = {}
 
     def records(self) -> Mapping[str, T]:
@@ -196,21 +200,21 @@ class _Decoded(Generic[T]):
         except Unavailable:
             return {}
         if entries is not self._seen:
-            self._kept = {
+            self._cached = {
                 entry.key.removeprefix(self._prefix): self._decoded(entry)
                 for entry in entries.values()
             }
             self._records = {
-                node: record for node, (_, record) in self._kept.items() if record is not None
+                node: record for node, (_, record) in self._cached.items() if record is not None
             }
             self._seen = entries
         return self._records
 
     def _decoded(self, entry: Entry) -> tuple[int, T | None]:
         node = entry.key.removeprefix(self._prefix)
-        kept = self._kept.get(node)
-        if kept is not None and kept[0] == entry.revision:
-            return kept
+        cached = self._cached.get(node)
+        if cached is not None and cached[0] == entry.revision:
+            return cached
         try:
             return entry.revision, self._read(node, entry.value)
         except BadRecord as error:
@@ -219,21 +223,10 @@ class _Decoded(Generic[T]):
 
     def unreadable(self, node: str) -> bool:
         """True if the node has an unreadable value."""
-        kept = self._kept.get(node)
-        return kept is not None and kept[1] is None
+        cached = self._cached.get(node)
+        return cached is not None and cached[1] is None
 
     def expect(self, node: str) -> Expect:
         """The revision of the key as it was read here."""
-        kept = self._kept.get(node)
-        return Expect(self._prefix + node, kept[0] if kept else 0)
-
-
-def show_presence(figures: OwnMetrics, keeper: PresenceKeeper) -> None:
-    """Add the keeper's counts to the server's metrics."""
-    figures.watch(lambda: {f"presence_{k}": v for k, v in asdict(keeper.counts).items()})
-    figures.show(keeper.gauges)
-
-
-def times_of(section: NodeAgentSection) -> Times:
-    """The configured times."""
-    return Times(section.degraded_after_s, section.grace_period_s)
+        cached = self._cached.get(node)
+        return Expect(self._prefix + node, cached[0] if cached else 0)

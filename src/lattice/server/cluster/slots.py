@@ -62,19 +62,15 @@ class Slot:
     """Set when the session moved to another replica, or has lost its slot."""
 
     async def wait_gone(self) -> None:
-        """Return when the session has to end."""
         await self.gone.wait()
 
     async def release(self) -> None:
-        """The session has ended."""
         await self.slots.release(self)
 
     async def client_lost(self) -> None:
-        """The client has disconnected: the slot waits for 30 s, on any replica."""
         await self.slots.client_lost(self)
 
     async def client_back(self) -> None:
-        """The client has reconnected to this replica."""
         await self.slots.client_back(self)
 
 
@@ -128,14 +124,13 @@ class Slots:
         """
         slot = Slot(sub, kind, session, self)
         try:
-            await self._place(slot)
+            await self._acquire(slot)
         except Unavailable as error:
             self._take_blind(slot, error)
         self._held.add(slot)
         return slot
 
     async def release(self, slot: Slot) -> None:
-        """The session has ended."""
         self._held.discard(slot)
         if self._by_key.get(slot.key) is slot:
             del self._by_key[slot.key]
@@ -149,7 +144,6 @@ class Slots:
             await self._write(slot)
 
     async def client_back(self, slot: Slot) -> None:
-        """The client has reconnected to this replica."""
         if slot.lost_s is not None:
             slot.lost_s = None
             await self._write(slot)
@@ -166,14 +160,14 @@ class Slots:
             await self.tidy()
 
     async def tidy(self) -> None:
-        """Do what is due: end sessions of lost clients, free keys, place sessions again."""
+        """Do what is due: end sessions of lost clients, free keys, acquire slots again."""
         now_s = self._clock.monotonic()
         for slot in tuple(self._held):
             if slot.lost_s is not None and now_s - slot.lost_s >= CLIENT_LOST_S:
                 slot.gone.set()
                 await self.release(slot)
             elif not slot.key and not slot.gone.is_set():
-                await self._place_again(slot)
+                await self._acquire_again(slot)
         for slot in tuple(self._freeing):
             await self._free(slot)
 
@@ -200,13 +194,13 @@ class Slots:
         if slot is None or change.revision <= slot.revision:
             return
         if change.entry is None:
-            # Deleted with our lease, because no other replica deletes it. `tidy` places it again.
+            # Deleted with our lease, because no other replica deletes it. `tidy` takes a new one.
             del self._by_key[change.key]
             slot.key, slot.revision = "", 0
         elif _read(change.entry).holder != slot.holder:
             slot.gone.set()
 
-    async def _place(self, slot: Slot) -> None:
+    async def _acquire(self, slot: Slot) -> None:
         prefix = _prefix(slot)
         limit = self._table.of(slot.sub, slot.kind)
         for _ in range(_TRIES):
@@ -259,9 +253,9 @@ class Slots:
             raise too_many_sessions(limit, have) from None
         self.blind_total += 1
 
-    async def _place_again(self, slot: Slot) -> None:
+    async def _acquire_again(self, slot: Slot) -> None:
         try:
-            await self._place(slot)
+            await self._acquire(slot)
         except RateLimited:
             _log.info("a session of %s lost its slot: %s", slot.kind.value, slot.session)
             slot.gone.set()

@@ -2,13 +2,20 @@
 
 A server without a reachable etcd starts anyway and serves what needs no state. One that finds an
 unexpected state does not start.
+
+The record under `cluster` is written once when a cluster begins, and checked by every starting
+server. A server never begins a cluster by accident. With an empty etcd or the wrong root it would
+otherwise lose every claim and session.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,12 +28,79 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
-from lattice.domain.state import StateStore, StateView
-from lattice.server.cluster.bootstrap import CLUSTER_KEY, bootstrap, find_cluster
-from lattice.server.config.sections import QuorumSection
+from lattice.domain.state import Entry, Expect, Put, StateStore, StateView
+from lattice.server.config.sections import QuorumSection, ServerConfig
 
+CLUSTER_KEY = "cluster"
+FORMAT = 1
+"""Of all keys together; a server refuses one that is newer than itself."""
 SINGLE = "One server with a database of its own: no high availability, no sensitive work."
 PASSING = "The state ends with this server: nothing can be shared or locked."
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The value under `cluster`."""
+
+    id: str
+    created: datetime
+    format: int = FORMAT
+
+    def encoded(self) -> bytes:
+        record = {"id": self.id, "created": self.created.isoformat(), "format": self.format}
+        return json.dumps(record).encode()
+
+
+async def bootstrap(store: StateStore, clock: Clock) -> ClusterRecord:
+    """Begin a cluster's state; `ConfigurationError` if there is one already."""
+    record = ClusterRecord(uuid.uuid4().hex, clock.now())
+    try:
+        done = await store.commit([Expect(CLUSTER_KEY, 0)], [Put(CLUSTER_KEY, record.encoded())])
+    except Unavailable:
+        # It may have happened: then the record is ours, or another's by now.
+        entry = await store.get(CLUSTER_KEY)
+        if entry is None:
+            raise
+        done = entry.revision if entry.value == record.encoded() else None
+    if done is None:
+        there = await find_cluster(store)
+        raise ConfigurationError(
+            f"The state is bootstrapped already: cluster {there.id}, since {there.created}.",
+            hint="Start the server without --bootstrap.",
+        )
+    return record
+
+
+async def find_cluster(store: StateStore) -> ClusterRecord:
+    """The cluster of this state; `ConfigurationError` if there is none or it is not readable."""
+    entry = await store.get(CLUSTER_KEY)
+    if entry is None:
+        raise ConfigurationError(
+            "There is no cluster's state yet.",
+            hint="Begin it, once, with `lattice-server --config F --bootstrap`; "
+            "if there was one, quorum.endpoints names the wrong etcd.",
+        )
+    return read_cluster(entry)
+
+
+def read_cluster(entry: Entry) -> ClusterRecord:
+    """Parse the record; `ConfigurationError` for one of a newer Lattice."""
+    try:
+        stored = json.loads(entry.value)
+        record = ClusterRecord(
+            str(stored["id"]), datetime.fromisoformat(stored["created"]), int(stored["format"])
+        )
+    except (ValueError, TypeError, KeyError):
+        raise ConfigurationError(
+            "What stands under `cluster` in the state can't be read.",
+            hint="Restore the state from a copy.",
+        ) from None
+    if record.format > FORMAT:
+        raise ConfigurationError(
+            f"The state has format {record.format}; this server knows up to {FORMAT}.",
+            hint="Use the version of lattice-server that the other replicas run.",
+        )
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +122,13 @@ class AgreedState:
 
 @asynccontextmanager
 async def open_state(
-    quorum: QuorumSection,
-    single: Path | None,
+    config: ServerConfig,
     clock: Clock,
     log: structlog.stdlib.BoundLogger,
     supervisor: Supervisor,
 ) -> AsyncIterator[AgreedState]:
     """The state until the context ends. Raises `ConfigurationError`."""
+    quorum, single = config.quorum, config.single
     async with AsyncExitStack() as stack:
         note = SINGLE if single is not None else ""
         folder = single
@@ -67,14 +141,14 @@ async def open_state(
             await _begin_once(store, clock, log)
         if single is not None:
             log.warning("single server", note=SINGLE, folder=str(single))
-        await _tell(store, log)
+        await _log_cluster(store, log)
         view = WatchedStateView(store, CLUSTER_KEY, clock)
         loop = Loop("state cluster", view.run, OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(loop))
         yield AgreedState(store, view, note)
 
 
-async def _tell(store: StateStore, log: structlog.stdlib.BoundLogger) -> None:
+async def _log_cluster(store: StateStore, log: structlog.stdlib.BoundLogger) -> None:
     try:
         record = await find_cluster(store)
         log.info("agreed state", cluster=record.id, since=record.created.isoformat())

@@ -1,9 +1,9 @@
 """Loads the server's configuration, and checks the rules between its keys.
 
 `sections` declares the keys. A section with its own module has its rules there. Those of `api` and
-`identity` are in `api_rules` and `identity_rules`; all others, `gate` included, are here. Each rule
-reports its problems and returns; none raises. A rule names the keys it depends on, so that one
-wrong value gives one problem and no echo.
+`identity` are in `api_rules`; all others, `gate` included, are here. Each rule reports its problems
+and returns; none raises. A rule names the keys it depends on, so that one wrong value gives one
+problem and no echo.
 
 The rules of `gate` concern its key, and the engines that people's profiles can reach. A submission
 runs the caller's profile on the gate's host, so it reaches what listens on that host's loopback. An
@@ -31,71 +31,9 @@ from lattice.features.attach.section import judge_attach
 from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
-from lattice.server.config.api_rules import judge_api
-from lattice.server.config.identity_rules import judge_identity
-from lattice.server.config.objects_section import judge_objects
+from lattice.server.config.api_rules import judge_api, judge_identity
+from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
-from lattice.server.config.telemetry_section import judge_telemetry
-
-
-def judge_gate(config: ServerConfig, report: ConfigReport) -> None:
-    """Check every rule of the section `gate`."""
-    gate = config.gate
-    if gate.socket is None:
-        if gate.grant_key is not None:
-            report.problem("gate.grant_key", "needs gate.socket too", "gate.socket")
-        if gate.own_network:
-            report.problem("gate.own_network", "needs gate.socket too", "gate.socket")
-        return
-    if not gate.socket.is_absolute():
-        report.problem("gate.socket", "must be an absolute path")
-    if gate.grant_key is None and config.identity.grant_key is None:
-        text = "needs a key to sign with: set gate.grant_key or identity.grant_key"
-        report.problem("gate.socket", text, "gate.grant_key", "identity.grant_key")
-    if gate.grant_key is not None and check_file(
-        "gate.grant_key", gate.grant_key, report, secret=True
-    ):
-        try:
-            SigningKey.load(gate.grant_key)
-        except (ValueError, TypeError):
-            report.problem("gate.grant_key", f"{gate.grant_key} holds no Ed25519 key")
-    if not gate.own_network:
-        for path, remedy in _open_engines(config):
-            text = (
-                "answers everyone on loopback, and people's profiles run there beside the gate: "
-                f"{remedy}, or give the gate a network of its own (gate.own_network)"
-            )
-            report.problem(path, text)
-
-
-def _open_engines(config: ServerConfig) -> Iterator[tuple[str, str]]:
-    """Engines on loopback that need no credential, and what would change that."""
-    telemetry, quorum, slurm = config.telemetry, config.quorum, config.slurm
-    if (
-        _is_on_loopback(telemetry.tsdb_endpoint)
-        and telemetry.tsdb_password_file is None
-        and telemetry.tsdb_bearer_file is None
-    ):
-        yield "telemetry.tsdb_endpoint", "set telemetry.tsdb_username and its password"
-    if quorum.cert is None:
-        for index, endpoint in enumerate(quorum.endpoints):
-            if _is_on_loopback(endpoint):
-                yield f"quorum.endpoints[{index}]", "set quorum.cert and quorum.key"
-    if _is_on_loopback(slurm.rest_url) and slurm.token_file is None:
-        yield "slurm.rest_url", "set slurm.token_file, or use its unix socket"
-
-
-def _is_on_loopback(url: str | None) -> bool:
-    if not url or url.startswith("unix:"):
-        return False
-    try:
-        host = urlsplit(url).hostname
-    except ValueError:
-        return False
-    return host is not None and Address(host, 1).is_loopback
-
-
-__all__ = ["Checked", "ServerConfig", "check_server_config", "load_server_config"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NO_SENSITIVE_WORK = (
@@ -182,6 +120,62 @@ def _slurm(config: ServerConfig, report: ConfigReport) -> None:
     check_file("slurm.config_file", slurm.config_file, report)
     if slurm.bin_dir is not None and not slurm.bin_dir.is_dir():
         report.problem("slurm.bin_dir", f"{slurm.bin_dir} is no folder")
+
+
+def judge_gate(config: ServerConfig, report: ConfigReport) -> None:
+    gate = config.gate
+    if gate.socket is None:
+        if gate.grant_key is not None:
+            report.problem("gate.grant_key", "needs gate.socket too", "gate.socket")
+        if gate.own_network:
+            report.problem("gate.own_network", "needs gate.socket too", "gate.socket")
+        return
+    if not gate.socket.is_absolute():
+        report.problem("gate.socket", "must be an absolute path")
+    if gate.grant_key is None and config.identity.grant_key is None:
+        text = "needs a key to sign with: set gate.grant_key or identity.grant_key"
+        report.problem("gate.socket", text, "gate.grant_key", "identity.grant_key")
+    if gate.grant_key is not None and check_file(
+        "gate.grant_key", gate.grant_key, report, secret=True
+    ):
+        try:
+            SigningKey.load(gate.grant_key)
+        except (ValueError, TypeError):
+            report.problem("gate.grant_key", f"{gate.grant_key} holds no Ed25519 key")
+    if not gate.own_network:
+        for path, remedy in _open_engines(config):
+            text = (
+                "answers everyone on loopback, and people's profiles run there beside the gate: "
+                f"{remedy}, or give the gate a network of its own (gate.own_network)"
+            )
+            report.problem(path, text)
+
+
+def _open_engines(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    """Engines on loopback that need no credential, and what would change that."""
+    telemetry, quorum, slurm = config.telemetry, config.quorum, config.slurm
+    if (
+        _is_on_loopback(telemetry.tsdb_endpoint)
+        and telemetry.tsdb_password_file is None
+        and telemetry.tsdb_bearer_file is None
+    ):
+        yield "telemetry.tsdb_endpoint", "set telemetry.tsdb_username and its password"
+    if quorum.cert is None:
+        for index, endpoint in enumerate(quorum.endpoints):
+            if _is_on_loopback(endpoint):
+                yield f"quorum.endpoints[{index}]", "set quorum.cert and quorum.key"
+    if _is_on_loopback(slurm.rest_url) and slurm.token_file is None:
+        yield "slurm.rest_url", "set slurm.token_file, or use its unix socket"
+
+
+def _is_on_loopback(url: str | None) -> bool:
+    if not url or url.startswith("unix:"):
+        return False
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return False
+    return host is not None and Address(host, 1).is_loopback
 
 
 def _vclusters(config: ServerConfig, report: ConfigReport) -> None:

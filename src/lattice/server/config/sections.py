@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from lattice.access.actor import ClaimNames
 from lattice.base.address import Address
@@ -23,8 +24,9 @@ from lattice.features.diag.section import DiagSection
 from lattice.features.logs.section import LogsSection
 from lattice.features.nodes.service.drains import DrainTerms
 from lattice.features.sharing.section import SharingSection
-from lattice.server.config.objects_section import ObjectsSection
-from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
+
+T = TypeVar("T")
 
 
 class ListenerAddress(StrEnum):
@@ -146,7 +148,6 @@ class ApiSection:
 
     @property
     def claim_names(self) -> ClaimNames:
-        """How verified claims are read."""
         return ClaimNames(self.user_claim, self.tenant_claim, self.service_accounts)
 
     @property
@@ -309,42 +310,36 @@ class NodeAgentSection:
         return DrainTerms(after_s=self.drain_after_s, most_per_hour=self.drain_most_per_hour)
 
 
+def _at_once(default: T, doc: str) -> T:
+    return setting(default, doc, least=0, most=10_000)
+
+
+def _per_minute(default: T, doc: str) -> T:
+    return setting(default, doc, least=0, most=1_000_000)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLimits:
-    attach_max_concurrent: int | None = setting(
-        None, "Terminals open at once.", least=0, most=10_000
-    )
-    stream_logs_max_concurrent: int | None = setting(
-        None, "Log streams open at once.", least=0, most=10_000
-    )
-    stream_metrics_max_concurrent: int | None = setting(
-        None, "Metric streams at once.", least=0, most=10_000
-    )
-    query_metrics_per_minute: int | None = setting(
-        None, "Metric questions.", least=0, most=1_000_000
-    )
-    diagnostics_per_minute: int | None = setting(None, "Diagnoses.", least=0, most=1_000_000)
-    compare_per_minute: int | None = setting(None, "Comparisons.", least=0, most=1_000_000)
-    submit_per_minute: int | None = setting(None, "Submissions.", least=0, most=1_000_000)
-    cancel_per_minute: int | None = setting(None, "Cancellations.", least=0, most=1_000_000)
+    attach_max_concurrent: int | None = _at_once(None, "Terminals open at once.")
+    stream_logs_max_concurrent: int | None = _at_once(None, "Log streams open at once.")
+    stream_metrics_max_concurrent: int | None = _at_once(None, "Metric streams at once.")
+    query_metrics_per_minute: int | None = _per_minute(None, "Metric questions.")
+    diagnostics_per_minute: int | None = _per_minute(None, "Diagnoses.")
+    compare_per_minute: int | None = _per_minute(None, "Comparisons.")
+    submit_per_minute: int | None = _per_minute(None, "Submissions.")
+    cancel_per_minute: int | None = _per_minute(None, "Cancellations.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitsSection:
-    attach_max_concurrent: int = setting(
-        5, "Terminals one caller may have open.", least=0, most=10_000
-    )
-    stream_logs_max_concurrent: int = setting(
-        10, "Log streams one caller may have open.", least=0, most=10_000
-    )
-    stream_metrics_max_concurrent: int = setting(
-        5, "Metric streams one caller may have.", least=0, most=10_000
-    )
-    query_metrics_per_minute: int = setting(60, "Metric questions.", least=0, most=1_000_000)
-    diagnostics_per_minute: int = setting(30, "Diagnoses.", least=0, most=1_000_000)
-    compare_per_minute: int = setting(10, "Comparisons.", least=0, most=1_000_000)
-    submit_per_minute: int = setting(120, "Submissions.", least=0, most=1_000_000)
-    cancel_per_minute: int = setting(300, "Cancellations.", least=0, most=1_000_000)
+    attach_max_concurrent: int = _at_once(5, "Terminals one caller may have open.")
+    stream_logs_max_concurrent: int = _at_once(10, "Log streams one caller may have open.")
+    stream_metrics_max_concurrent: int = _at_once(5, "Metric streams one caller may have.")
+    query_metrics_per_minute: int = _per_minute(60, "Metric questions.")
+    diagnostics_per_minute: int = _per_minute(30, "Diagnoses.")
+    compare_per_minute: int = _per_minute(10, "Comparisons.")
+    submit_per_minute: int = _per_minute(120, "Submissions.")
+    cancel_per_minute: int = _per_minute(300, "Cancellations.")
     public_per_minute: int = setting(
         1200,
         "Calls that need no token, of one address to one replica. Behind a proxy that is the "
@@ -357,7 +352,7 @@ class RateLimitsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The whole configuration. `warnings` come from the rules, for the log."""
+    """The whole configuration, and what comes from elsewhere: the last two fields."""
 
     cluster: ClusterSection = setting(ClusterSection(), "The cluster this server speaks for.")
     api: ApiSection = setting(ApiSection(), "Listeners, TLS and sign-in.")
@@ -408,11 +403,13 @@ class ServerConfig:
     accounting: Unread = setting(Unread(), "Accepted, not read: slurmdbd accounts for work.")
     federation: Unread = setting(Unread(), "Accepted, not read: Slurm's own federation does this.")
     compat: Unread = setting(Unread(), "Accepted, not read: the scheduler is Slurm itself.")
+    single: Path | None = field(default=None)
+    """The folder of a server without etcd, as `--single` names it."""
     warnings: tuple[str, ...] = field(default=())
+    """From the rules, for the log."""
 
     @property
     def views(self) -> Vclusters:
-        """The vClusters as domain objects."""
         return Vclusters(
             tuple(
                 Vcluster(each.name, each.kind, each.partition, each.qos) for each in self.vclusters

@@ -63,7 +63,6 @@ class StrictConnection(h11.Connection):
         """Why reading ended."""
 
     def next_event(self) -> Any:
-        """The next event of h11."""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):

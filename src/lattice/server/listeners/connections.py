@@ -45,11 +45,9 @@ class Connections:
     """The connections that are open now. Used by one event loop, so it needs no lock."""
 
     def __init__(
-        self,
-        limits: ConnectionLimits | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, limits: ConnectionLimits, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limits = limits or ConnectionLimits()
+        self._limits = limits
         self._monotonic = monotonic
         self._by_address: Counter[str] = Counter()
         self._logged_s = float("-inf")

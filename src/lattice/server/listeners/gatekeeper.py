@@ -12,7 +12,7 @@ from lattice.access.permission import Permission
 from lattice.access.policy import ALLOWED, admits, lacking_scopes
 from lattice.access.tokens import TokenRefused, TokenVerifier
 from lattice.base.errors import LatticeError, LoginRequired, PermissionRefused
-from lattice.domain.lock import Locks, NoLocks
+from lattice.domain.lock import Locks
 
 NOBODY = Actor(sub="")
 
@@ -25,12 +25,12 @@ class Gatekeeper:
         verifier: TokenVerifier,
         names: ClaimNames,
         journal: AccessJournal,
-        locks: Locks | None = None,
+        locks: Locks,
     ) -> None:
         self._verifier = verifier
         self._names = names
         self._journal = journal
-        self._locks = locks or NoLocks()
+        self._locks = locks
 
     async def __call__(self, *, rpc: str, permission: str, authorization: str) -> Actor:
         """The verified caller; `NOBODY` if the call is public. Raises errors of the tree."""

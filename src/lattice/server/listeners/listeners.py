@@ -1,4 +1,7 @@
-"""The two listeners for people and services: REST and gRPC, opened and closed together."""
+"""The two listeners for people and services: REST and gRPC, opened and closed together.
+
+`composition` makes what they offer.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, S
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.config.sections import ApiSection, ListenerAddress
 from lattice.server.listeners.bounded_http import BoundedHttp, HttpBounds
+from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import (
     ConnectionLimits,
     Connections,
     CountedListener,
     fitting,
 )
-from lattice.server.listeners.faces import Faces
-from lattice.server.tls import ServerTls, TlsFiles
+from lattice.server.tls import ListenerTls, PlainText, ServerTls, TlsFiles
 
 TLS_BUFFER_BYTES = 32 * 1024
 """For each connection, from `accept` on: room for a TLS record, which has 16 KiB at most."""
@@ -35,22 +38,28 @@ TLS_BUFFER_BYTES = 32 * 1024
 async def listening(
     api: ApiSection,
     faces: Faces,
-    tls: ServerTls | None,
+    tls: ListenerTls,
     supervisor: Supervisor,
-    connections: Connections | None = None,
+    connections: Connections,
 ) -> AsyncIterator[None]:
     """Serve both until the context ends; open calls then get their grace.
 
     Raises `ConfigurationError` if an address can't be used.
     """
-    door = _bound(api.rest_listen, connections or open_connections(api))
-    _offer_grpc(api.grpc_listen, faces, tls)
-    rest = RestServer(rest_config(api, faces, tls))
+    listener = _bound(api.rest_listen, connections)
+    try:
+        tls.add_grpc_port(faces.grpc, str(api.grpc_listen))
+    except RuntimeError:
+        why = "the address is in use or not this machine's"
+        raise _unusable(api.grpc_listen, why) from None
+    config = rest_config(api, faces)
+    tls.prepare_http(config)
+    rest = RestServer(config, HttpBounds())
     served = asyncio.Event()
 
     async def serve_rest() -> None:
         try:
-            await rest.serve(sockets=[door])
+            await rest.serve(sockets=[listener])
         finally:
             served.set()
         if not rest.should_exit:
@@ -58,10 +67,8 @@ async def listening(
 
     await faces.grpc.start()
     # uvicorn ends when `should_exit` is set, and its socket can't be served a second time.
-    loops = [Loop("rest", serve_rest, OnFailure.END, finite=True)]
-    if tls is not None:
-        loops.append(Loop("tls", tls.watch, OnFailure.RESTART))
-    async with supervisor.running(*loops):
+    serving = Loop("rest", serve_rest, OnFailure.END, finite=True)
+    async with supervisor.running(serving, *tls.loops):
         try:
             while not rest.started and not served.is_set():  # noqa: ASYNC110 - uvicorn has no event
                 await asyncio.sleep(0.01)
@@ -70,13 +77,13 @@ async def listening(
             rest.should_exit = True
             await faces.grpc.stop(api.shutdown_grace_s)
             await served.wait()
-            door.close()
+            listener.close()
 
 
-def server_tls(api: ApiSection) -> ServerTls | None:
-    """The certificates of both listeners; None if they are plain."""
+def server_tls(api: ApiSection) -> ListenerTls:
+    """The certificates of both listeners, if they are configured."""
     if api.tls_cert is None or api.tls_key is None:
-        return None
+        return PlainText()
     return ServerTls(
         TlsFiles(api.tls_cert, api.tls_key, api.tls_ca),
         rest_mtls=api.requires_client_certificate(ListenerAddress.REST),
@@ -91,7 +98,6 @@ def open_connections(api: ApiSection) -> Connections:
 
 
 def show_connections(figures: OwnMetrics, connections: Connections) -> None:
-    """Add their counts to the server's metrics."""
     figures.watch(lambda: {"connections_refused_total": connections.refused_total})
     figures.show(lambda: {"connections_open": connections.open})
 
@@ -99,9 +105,9 @@ def show_connections(figures: OwnMetrics, connections: Connections) -> None:
 class RestServer(uvicorn.Server):
     """Uvicorn without signal handlers, and with bounds on what a client may do."""
 
-    def __init__(self, config: uvicorn.Config, bounds: HttpBounds | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: HttpBounds) -> None:
         super().__init__(config)
-        self._bounds = bounds or HttpBounds()
+        self._bounds = bounds
         self.servers: list[asyncio.Server] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -137,9 +143,9 @@ class RestServer(uvicorn.Server):
         return nullcontext()
 
 
-def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn.Config:
-    """The configuration of uvicorn."""
-    config = uvicorn.Config(
+def rest_config(api: ApiSection, faces: Faces) -> uvicorn.Config:
+    """The configuration of uvicorn, without TLS."""
+    return uvicorn.Config(
         faces.rest,
         log_config=None,
         access_log=False,
@@ -156,31 +162,17 @@ def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn
         ws_ping_timeout=SILENCE_S - PING_EVERY_S,
         timeout_graceful_shutdown=max(1, round(api.shutdown_grace_s)),
     )
-    if tls is not None:
-        config.load()
-        config.ssl = tls.http_context()
-    return config
 
 
 def _bound(address: Address, connections: Connections) -> socket.socket:
     try:
-        door = CountedListener(address, connections)
+        listener = CountedListener(address, connections)
     except OSError as error:
         raise _unusable(address, error.strerror or str(error)) from None
     # Connections inherit it. asyncio would not set it on them: it looks for a protocol number that
     # `create_server` leaves out. Without it every other key of a terminal waits 40 ms.
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return door
-
-
-def _offer_grpc(address: Address, faces: Faces, tls: ServerTls | None) -> None:
-    try:
-        if tls is None:
-            faces.grpc.add_insecure_port(str(address))
-        else:
-            faces.grpc.add_secure_port(str(address), tls.grpc_credentials())
-    except RuntimeError:
-        raise _unusable(address, "the address is in use or not this machine's") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _unusable(address: Address, why: str) -> ConfigurationError:

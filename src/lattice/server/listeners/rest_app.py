@@ -30,10 +30,11 @@ from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import STATUS, InternalError, LatticeError, NotFound, UsageError
 from lattice.base.logs import request_context
+from lattice.base.operation import PREFIX
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.listeners.public_pace import PER_MINUTE, PublicPace
-from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
-from lattice.wire.guard import PREFIX, GuardedRoutes
+from lattice.wire.guard import GuardedRoutes
+from lattice.wire.rest import CLIENT_LEFT, ClientLeft
 from lattice.wire.status import SECURITY_HEADERS, ErrorBody, http_error
 
 _EVENTS = "text/event-stream"
@@ -47,12 +48,12 @@ class Description:
         """`app` is called at the first request: it is built after the feature that serves this."""
         self._app = app
         self._building = asyncio.Lock()
-        self._text: str | None = None
+        self._text = ""
 
     async def text(self) -> str:
         """The same text at every call."""
         async with self._building:
-            if self._text is None:
+            if not self._text:
                 self._text = await asyncio.to_thread(describe, self._app())
         return self._text
 
@@ -98,6 +99,7 @@ def _error_schemas() -> dict[str, Any]:
 
 _API = "/api"
 _SECOND_PREFIX = f"{_API}{PREFIX}/"
+"""Rewritten to `PREFIX`."""
 _ACCEPTED_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
@@ -237,8 +239,8 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _problem(detail: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in detail["loc"][1:])
-    return f"{place}: {detail['msg'].lower()}"
+    field = ".".join(str(part) for part in detail["loc"][1:])
+    return f"{field}: {detail['msg'].lower()}"
 
 
 async def _on_client_left(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -21,18 +21,19 @@ from lattice.base.errors import (
 )
 from lattice.domain.privileged import Answer, Outcome, ReadTasks, write_request
 from lattice.domain.probed import (
-    MountLook,
-    MountsLook,
-    TaskLook,
+    MountReport,
+    MountsReport,
+    TaskReport,
     write_mounts,
-    write_stacks,
-    write_tasks,
+    write_reports,
 )
-from lattice.helper.probe_base import told_in_memory
+from lattice.helper.probe_base import answer_in_memory
 from tests.fakes.helper_door import helper_at
 
-TASK = TaskLook(pid=7, step="0", rank=1, state="S")
-MOUNTS = MountsLook(mounts=(MountLook(path="/", kind="ext4", source="/dev/vda1", answered_s=0.0),))
+TASK = TaskReport(pid=7, step="0", rank=1, state="S")
+MOUNTS = MountsReport(
+    mounts=(MountReport(path="/", kind="ext4", source="/dev/vda1", answered_s=0.0),)
+)
 REQUEST = write_request("g", ReadTasks())
 
 
@@ -54,15 +55,15 @@ async def asked(
 
 async def test_what_was_told_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    answer, passed = told_in_memory(write_tasks([TASK]))
+    answer, passed = answer_in_memory(write_reports([TASK]))
     assert await asked(tmp_path / "a", answer, passed) == (TASK,)
-    answer, passed = told_in_memory(write_mounts(MOUNTS))
+    answer, passed = answer_in_memory(write_mounts(MOUNTS))
     assert await asked(tmp_path, answer, passed, verb="mounts") == MOUNTS
 
 
 async def test_more_than_a_packet_is_read_whole(tmp_path: Path) -> None:
-    long = MountsLook(mounts=MOUNTS.mounts, statistics="x" * 500_000)
-    answer, passed = told_in_memory(write_mounts(long))
+    long = MountsReport(mounts=MOUNTS.mounts, statistics="x" * 500_000)
+    answer, passed = answer_in_memory(write_mounts(long))
     assert await asked(tmp_path, answer, passed, verb="mounts") == long
 
 
@@ -89,18 +90,18 @@ def plain_file(body: bytes) -> int:
 async def test_memory_that_can_change_is_not_read(tmp_path: Path, made: object) -> None:
     assert callable(made)
     with pytest.raises(InternalError, match="said what can't be"):
-        await asked(tmp_path, Answer(outcome=Outcome.DONE), (made(write_tasks([TASK])),))
+        await asked(tmp_path, Answer(outcome=Outcome.DONE), (made(write_reports([TASK])),))
 
 
 async def test_another_kind_of_answer_is_none(tmp_path: Path) -> None:
-    answer, passed = told_in_memory(write_stacks([])[:-1] + b"1]")
+    answer, passed = answer_in_memory(write_reports([])[:-1] + b"1]")
     with pytest.raises(InternalError, match="said what can't be"):
         await asked(tmp_path, answer, passed)
 
 
 @pytest.mark.parametrize("count", [0, 2])
 async def test_there_is_one_descriptor(tmp_path: Path, count: int) -> None:
-    passed = [told_in_memory(write_tasks([TASK]))[1][0] for _ in range(count)]
+    passed = [answer_in_memory(write_reports([TASK]))[1][0] for _ in range(count)]
     with pytest.raises(InternalError, match="not one descriptor"):
         await asked(tmp_path, Answer(outcome=Outcome.DONE), passed)
 

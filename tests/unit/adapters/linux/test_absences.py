@@ -118,13 +118,13 @@ async def test_the_absence_is_known_before_jobs_are_told_that_came_and_went_in_i
 async def test_a_reading_that_hung_is_an_absence(tmp_path: Path) -> None:
     """As of a process whose files the kernel does not show."""
     async with Watched(tmp_path) as watched:
-        turn = watched.node._lookout.turn
+        turn = watched.node._scanner.turn
 
         def hanging(everything: bool) -> tuple[JobEvent, ...]:
             watched.clock.advance(30)
             return turn(everything)
 
-        watched.node._lookout.turn = hanging  # type: ignore[method-assign]
+        watched.node._scanner.turn = hanging  # type: ignore[method-assign]
         await watched.node.refresh()
         assert await watched.node.missed() == WatchPause(T, T + 30)
 
@@ -134,7 +134,7 @@ async def test_notices_that_the_kernel_dropped_are_an_absence(tmp_path: Path) ->
     async with Watched(tmp_path) as watched:
         await watched.node.refresh()
         watched.clock.advance(1)
-        inotify = watched.node._lookout.inotify
+        inotify = watched.node._scanner.inotify
         assert inotify is not None
         inotify.read = lambda: [FileNotice(lost=True)]  # type: ignore[method-assign]
         await watched.node.refresh()

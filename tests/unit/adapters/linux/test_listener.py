@@ -19,12 +19,12 @@ def _job(number: int) -> NodeJob:
 async def test_it_begins_with_what_is_there() -> None:
     one, two = _job(1), _job(2)
     listener = JobListener({one.identity: one})
-    listener.tell([JobAppeared(two)])
+    listener.add([JobAppeared(two)])
     assert await listener.take(dict) == (JobAppeared(one), JobAppeared(two))
     waiting = asyncio.ensure_future(listener.take(dict))
     await asyncio.sleep(0)
     assert not waiting.done()
-    listener.tell([NodeJobEnded(one)])
+    listener.add([NodeJobEnded(one)])
     assert await waiting == (NodeJobEnded(one),)
 
 
@@ -32,10 +32,10 @@ async def test_a_slow_listener_hears_the_difference() -> None:
     one, two = _job(1), _job(2)
     listener = JobListener({one.identity: one}, most=10)
     await listener.take(dict)
-    listener.tell([NodeJobEnded(one), JobAppeared(two)])
+    listener.add([NodeJobEnded(one), JobAppeared(two)])
     for number in range(3, 20):
-        listener.tell([JobAppeared(_job(number)), NodeJobEnded(_job(number))])
+        listener.add([JobAppeared(_job(number)), NodeJobEnded(_job(number))])
     picture = {two.identity: two}
     assert await listener.take(lambda: picture) == (NodeJobEnded(one), JobAppeared(two))
-    listener.tell([NodeJobEnded(two)])
+    listener.add([NodeJobEnded(two)])
     assert await listener.take(dict) == (NodeJobEnded(two),)

@@ -356,7 +356,7 @@ async def test_everything_may_vanish_at_any_time(
         with monkeypatch.context() as patched:
             for name in real:
                 patched.setattr(os, name, failing(name))
-            node._lookout.turn(True)
+            node._scanner.turn(True)
         if not calls.gone:
             break
         assert all(job.id in (7, 8, 10) for job in node.jobs.values())

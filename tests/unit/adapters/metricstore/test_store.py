@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.base.errors import ConfigurationError
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.manual_clock import ManualClock
@@ -39,7 +39,7 @@ def store_of(
     spoken: Callable[..., object], clock: ManualClock | None = None, **place: object
 ) -> HttpMetricStore:
     return HttpMetricStore(
-        StorePlace(endpoint="http://store:8428/", **place),  # type: ignore[arg-type]
+        StoreAddress(endpoint="http://store:8428/", **place),  # type: ignore[arg-type]
         clock or ManualClock(),
         write_s=0.02,
         transport=httpx2.MockTransport(spoken),  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lattice.adapters.objects import CallLimits
 from lattice.adapters.objects.folder import FolderObjectStore
-from lattice.adapters.objects.limits import CallLimits
 from lattice.base.errors import ConfigurationError, Unavailable
 
 

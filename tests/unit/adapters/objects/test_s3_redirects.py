@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.objects.limits import CallLimits
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.objects import CallLimits
+from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from tests.fakes.s3_server import Answer, next_request
@@ -47,7 +47,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(folder: Path, endpoint: str) -> S3ObjectStore:
     (folder / "key").write_text("key\n")
-    place = S3Place(
+    place = S3Address(
         bucket="lattice",
         endpoint=endpoint,
         region="us-east-1",

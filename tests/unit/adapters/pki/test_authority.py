@@ -20,7 +20,7 @@ from lattice.adapters.pki.authority import (
     read_bundle,
 )
 from lattice.domain.peer import checked_cluster, server_name
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.fakes.certificates import (
     CLUSTER,
     DAY,

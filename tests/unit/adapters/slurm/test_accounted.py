@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.slurm.accounted import read_used
-from lattice.domain.accounted import AccountedUse
+from lattice.adapters.slurm.job_details import read_used
+from lattice.domain.runsummary import AccountedUse
 
 STARTED = datetime.fromtimestamp(1794700000, UTC)
 TWO_RUNS = """\

@@ -14,7 +14,7 @@ from lattice.adapters.slurm.accounts import (
 )
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.schema import AccountRow, AssociationRow
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.base.errors import Unavailable
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm, recording
 

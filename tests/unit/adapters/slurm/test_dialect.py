@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lattice.adapters.slurm.dialect import Dialects, VersionOffer, choose, offered
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.base.errors import Unavailable
 from tests.fakes.recorded_slurm import RecordedSlurm, recording
 

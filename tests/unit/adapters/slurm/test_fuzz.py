@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lattice.adapters.slurm.answer import read_answer
 from lattice.adapters.slurm.attempts import fold
-from lattice.adapters.slurm.schema import PastRow, Schema
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema import PastRow
+from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree

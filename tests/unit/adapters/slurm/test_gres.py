@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.adapters.slurm.gres import gpus_of, indices_in
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, NodeGpus
-from tests.fakes.cluster import allocation
 
 
 @pytest.mark.spec("TOP-2")
@@ -159,15 +158,3 @@ def test_every_schema_reads_it(
     found = schema.job(json.dumps(record).encode(), placing)
     assert isinstance(found, Allocation)
     assert found.gpu_indices == known
-
-
-@pytest.mark.spec("SRC-2", "TOP-2")
-def test_having_none_and_not_knowing_which_are_two_things() -> None:
-    def with_gpus(gpus: int, *known: NodeGpus) -> Allocation:
-        return allocation(1, "alice", "research", gpus=gpus, gpu_indices=known)
-
-    told = with_gpus(2, NodeGpus("n1", (0, 2)))
-    assert told.gpus_on("n1") == (0, 2)
-    assert told.gpus_on("n2") == (), "it has none there"
-    assert with_gpus(0).gpus_on("n1") == ()
-    assert with_gpus(2).gpus_on("n1") is None, "it has some; which is not known"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lattice.adapters.slurm.jobfiles import parse_outputs
+from lattice.adapters.slurm.job_details import parse_outputs
 from lattice.domain.logs import LogKind
 
 SHOWN = """JobId=20 JobName=wrap

@@ -12,6 +12,7 @@ from lattice.adapters.slurm.operator import SlurmNodeOperator, parse_admitted, p
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import AllExcept
 
 
 @pytest.fixture
@@ -55,13 +56,19 @@ def test_the_accounts_that_a_partition_admits_are_read() -> None:
         "PartitionName=bio AllowGroups=ALL AllowAccounts=biology,genomics AllowQos=ALL Nodes=n2\n"
         "PartitionName=rest AllowGroups=ALL DenyAccounts=biology AllowQos=ALL Nodes=n3\n"
         "PartitionName=odd AllowGroups=ALL AllowAccounts=(null) Nodes=n3\n"
+        "PartitionName=both AllowAccounts=biology DenyAccounts=genomics Nodes=n3\n"
+        "PartitionName=all AllowAccounts=ALL DenyAccounts=biology,genomics Nodes=n3\n"
+        "PartitionName=none AllowAccounts=ALL DenyAccounts=(null) Nodes=n3\n"
         "nonsense AllowAccounts=x\n"
     )
     assert parse_admitted(text) == {
         "batch": None,
         "bio": frozenset({"biology", "genomics"}),
-        "rest": None,
+        "rest": AllExcept(frozenset({"biology"})),
         "odd": None,
+        "both": frozenset({"biology"}),
+        "all": AllExcept(frozenset({"biology", "genomics"})),
+        "none": None,
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import Associations
 from lattice.adapters.slurm.dialect import Dialects
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State, parse_reference

@@ -9,7 +9,7 @@ import pytest
 
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.poller import ControllerClock, Polled
-from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation

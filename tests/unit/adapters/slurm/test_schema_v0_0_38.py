@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lattice.adapters.slurm.schema import PastRow, fields
-from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
+from lattice.adapters.slurm.schema.decoder import Schema
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import (
     Allocation,
@@ -23,7 +23,7 @@ from lattice.domain.allocation import (
 from lattice.domain.node import Node, NodeState
 from tests.fakes.recorded_slurm import recorded
 
-SCHEMA = SchemaV0038()
+SCHEMA = Schema("v0.0.38")
 
 
 def at(seconds: int) -> datetime:

@@ -70,7 +70,7 @@ async def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 async def test_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "HISTORY_KEPT", 100)
+    monkeypatch.setattr(database_module, "HISTORY_REVISIONS", 100)
     async with open_sqlite(tmp_path) as store:
         for number in range(500):
             await store.put("a", b"%d" % number)

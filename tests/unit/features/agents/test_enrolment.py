@@ -12,7 +12,7 @@ from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, Usa
 from lattice.domain.peer import PeerKind
 from lattice.features.agents.service.enrolment import Bucket
 from lattice.features.agents.service.records import ENROLMENTS, token_key
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.fakes.agent_site import ADMIN, GRANT_KEY, AgentSite
 from tests.fakes.certificates import CLUSTER, new_key, request
 from tests.fakes.manual_clock import ManualClock

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 from lattice.domain.peer import PeerIdentity, PeerKind
-from lattice.features.agents.service.generations import is_spent, next_generation, with_used
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     QUARANTINE,
     Certificate,
+    is_spent,
+    next_generation,
     read,
+    with_used,
 )
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import new_key, request
 from tests.fakes.interleaved_state import InterleavedStateStore

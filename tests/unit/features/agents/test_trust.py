@@ -16,7 +16,7 @@ from lattice.domain.presence import Link, Presence, PresenceReading
 from lattice.domain.source import Source
 from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
-from lattice.wire.peer import read_peer
+from lattice.wire.peerguard import read_peer
 from tests.eventually import eventually_async
 from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import CLUSTER, new_key, request

@@ -443,7 +443,7 @@ def test_watch_on_a_terminal_says_in_place_that_the_server_is_away() -> None:
 def test_watch_keeps_to_the_height_of_the_terminal() -> None:
     many = answers.listing(*(answers.allocation(number) for number in range(1, 60)))
     shell = FakeShell({LIST: many}, live=True, width=80)
-    shell.style.height = 24
+    shell.style = shell.style._replace(height=24)
     shell.longest_s = 1
     with pytest.raises(KeyboardInterrupt):
         run(dict(shell.routes), shell, watch=True)

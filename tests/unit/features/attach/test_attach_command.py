@@ -12,8 +12,7 @@ from lattice.base.command import Command
 from lattice.base.errors import JobEnded, LatticeError, NotFound, Unavailable, UsageError
 from lattice.base.fast_start import argv
 from lattice.features.attach.command.attach import ATTACH
-from lattice.features.attach.command.session import SESSION
-from lattice.features.attach.command.sessions import SESSIONS
+from lattice.features.attach.command.session import SESSION, SESSIONS
 from tests.fakes.shell import FakeShell
 
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}

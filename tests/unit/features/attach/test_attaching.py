@@ -16,7 +16,7 @@ from lattice.domain.allocation import Array, State
 from lattice.domain.privileged import Enter
 from lattice.domain.terminal import EndCause, Exit, Output, Started
 from lattice.features.attach.model import (
-    CHECKPOINTED_WORDS,
+    CHECKPOINTED_TEXT,
     TRY_AGAIN,
     Ended,
     EndReason,
@@ -197,7 +197,7 @@ async def test_anothers_job_is_not_there_and_nor_is_one_that_never_was(site: Sit
             {"state": State.COMPLETING},
             "cannot attach to allocation in state 'completing'; must be 'running'",
         ),
-        ({"state": State.REQUEUED}, CHECKPOINTED_WORDS),
+        ({"state": State.REQUEUED}, CHECKPOINTED_TEXT),
     ],
 )
 async def test_a_job_that_does_not_run_is_not_entered(
@@ -253,7 +253,7 @@ async def test_a_job_that_slurm_is_preempting_is_not_entered(site: Site) -> None
     client.dial(site.one)
     error = await client.served()
     assert isinstance(error, Unavailable)
-    assert error.message == CHECKPOINTED_WORDS
+    assert error.message == CHECKPOINTED_TEXT
 
 
 @pytest.mark.spec("ATTACH-6")

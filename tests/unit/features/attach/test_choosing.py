@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lattice.base.errors import UsageError
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.nodeset import NodeSet
-from lattice.features.attach.model import CHECKPOINTED_WORDS, Start
+from lattice.features.attach.model import CHECKPOINTED_TEXT, Start
 from lattice.features.attach.service.node_choice import (
     ENTERED,
     by_hand,
@@ -39,7 +39,7 @@ def test_only_what_runs_is_entered(state: State) -> None:
         return
     assert told is not None
     if state in {State.REQUEUED, State.REQUEUE_HOLD, State.SPECIAL_EXIT, State.PREEMPTED}:
-        assert told.message == CHECKPOINTED_WORDS
+        assert told.message == CHECKPOINTED_TEXT
     else:
         words = f"cannot attach to allocation in state '{state.value}'; must be 'running'"
         assert told.message == words
@@ -56,7 +56,7 @@ def test_a_preemption_of_an_earlier_attempt_is_no_reason() -> None:
     assert refusal(job(preempted_at=before)) is None
     told = refusal(job(preempted_at=after))
     assert told is not None
-    assert told.message == CHECKPOINTED_WORDS
+    assert told.message == CHECKPOINTED_TEXT
 
 
 @pytest.mark.spec("ATTACH-1")

@@ -16,7 +16,7 @@ from lattice.domain.lock import Lock, LockKind
 from lattice.domain.pipe import Pipe
 from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind
 from lattice.features.attach.service.tap import SessionTap
-from lattice.features.attach.service.watcher import SessionWatch, Told
+from lattice.features.attach.service.watcher import SessionMessage, SessionWatch
 from lattice.wire.websocket import SocketCaller
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -74,15 +74,15 @@ class Scene:
     def change(self, **facts: Any) -> None:
         self.scheduler.allocations = [replace(each, **facts) for each in self.scheduler.allocations]
 
-    async def after(self, seconds: float, *, busy: bool = True) -> list[Told]:
+    async def after(self, seconds: float, *, busy: bool = True) -> list[SessionMessage]:
         """What is said within this time; both ends ping every five seconds if `busy`."""
-        told: list[Told] = []
+        told: list[SessionMessage] = []
         for second in range(int(seconds)):
             self.clock.advance(1)
             if busy and second % 5 == 0:
                 await self.passage.typed(Pipe().ping())
                 await self.passage.shown(Pipe().ping())
-            told += await self.watch.look()
+            told += await self.watch.check()
             if told and isinstance(told[-1], Ended):
                 break
         return told
@@ -93,7 +93,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def kinds(told: list[Told]) -> list[NoticeKind | EndReason]:
+def kinds(told: list[SessionMessage]) -> list[NoticeKind | EndReason]:
     return [each.kind if isinstance(each, Notice) else each.reason for each in told]
 
 
@@ -123,7 +123,7 @@ async def test_pings_are_no_activity(scene: Scene) -> None:
 async def test_a_node_that_lost_power_is_told_within_twenty_seconds(scene: Scene) -> None:
     await scene.after(11)
     lost_s = scene.clock.monotonic()
-    told: list[Told] = []
+    told: list[SessionMessage] = []
     while not (told and isinstance(told[-1], Ended)):
         scene.clock.advance(1)
         silent_s = scene.clock.monotonic() - lost_s
@@ -131,7 +131,7 @@ async def test_a_node_that_lost_power_is_told_within_twenty_seconds(scene: Scene
             await scene.passage.typed(Pipe().ping())
         # The link's own silence is noticed after fifteen seconds.
         scene.links.linked = silent_s < 16
-        told += await scene.watch.look()
+        told += await scene.watch.check()
         assert silent_s <= 20
     assert kinds(told) == [NoticeKind.NODE_SILENT, EndReason.NODE_LOST]
     assert told[-1] == Ended(
@@ -214,7 +214,7 @@ async def test_a_job_that_slurm_forgot_is_over(scene: Scene) -> None:
 
 
 async def test_while_slurm_is_silent_nothing_is_concluded(scene: Scene) -> None:
-    await scene.watch.look()
+    await scene.watch.check()
     scene.scheduler.down = True
     scene.scheduler.allocations = []
     told = await scene.after(60)

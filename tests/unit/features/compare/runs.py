@@ -26,7 +26,7 @@ from lattice.domain.runsummary import (
 from lattice.domain.telemetry import Coverage, MetricOrigin
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.compare.model import CompareQuery, Comparison, metrics_named
-from lattice.features.compare.service.comparing import CompareService
+from lattice.features.compare.service.compare import CompareService
 from lattice.features.compare.wiring import compare_service
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.foundation import NoLimits, in_memory_foundation

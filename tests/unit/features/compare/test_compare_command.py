@@ -20,8 +20,7 @@ from lattice.base.style import Style
 from lattice.base.text import cells
 from lattice.domain.measured import Shown
 from lattice.features.compare import operations
-from lattice.features.compare.command.compare import COMPARE
-from lattice.features.compare.command.failon import FailOnVerdict, judge, read_bound
+from lattice.features.compare.command import COMPARE, FailOnVerdict, judge, read_bound
 from lattice.features.compare.model import Comparison
 from lattice.features.compare.render.commas import commas
 from lattice.features.compare.render.page import page
@@ -402,7 +401,7 @@ async def test_a_late_drop_breaks_a_bound_that_the_whole_mean_would_not() -> Non
     site.measure(42, course(90, seed=2, after_s=2700, then=80))
     (judged,) = judge(read_bound("gpu_utilization<-8%"), await site.compare())
     assert judged.verdict is FailOnVerdict.BROKEN
-    assert "since 00:4" in judged.words
+    assert "since 00:4" in judged.message
 
 
 @pytest.mark.spec("COMPARE-2")

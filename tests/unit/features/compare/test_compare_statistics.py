@@ -9,27 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.features.compare.service.judging import (
+from lattice.features.compare.service.metric_comparison import (
     CHANGES,
     NEVER,
     TOO_SHORT,
     steady_from,
 )
 from lattice.features.compare.service.statistics import student
-from lattice.features.compare.service.statistics.aligning import (
+from lattice.features.compare.service.statistics.divergence import parts_at
+from lattice.features.compare.service.statistics.mean_difference import (
+    LEAST_SAMPLES,
+    MeanLevel,
+    adjusted,
+    difference,
+    level_of,
+    variance_of_mean,
+)
+from lattice.features.compare.service.statistics.track import (
     Track,
     on_grid,
     together,
     track_of,
 )
-from lattice.features.compare.service.statistics.differing import adjusted, difference
-from lattice.features.compare.service.statistics.means import (
-    LEAST_SAMPLES,
-    MeanLevel,
-    level_of,
-    variance_of_mean,
-)
-from lattice.features.compare.service.statistics.parting import parts_at
 from tests.unit.features.compare.runs import noise
 
 
@@ -229,7 +230,7 @@ def test_warm_up_is_left_out_and_the_rest_is_steady() -> None:
     for length in (10, 25, 40):
         run = [0.0] * length + [90 + each for each in noise(120, 0.5, draw)]
         found = steady_from(run)
-        assert found.found
+        assert not found.reason
         assert abs(found.begins - length) <= 1
 
 

@@ -12,8 +12,8 @@ from lattice.access.output import OutputAccess
 from lattice.domain.metricstore import MetricStore, Point, SeriesPoints
 from lattice.domain.node import Switch, Topology
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.features.diag.model import Diagnosis, DiagQuery, StackPicture, TraceKey
-from lattice.features.diag.rules.known import known_rules
+from lattice.features.diag.model import Area, Diagnosis, StackPicture, TraceKey
+from lattice.features.diag.rules.engine import known_rules
 from lattice.features.diag.service.case_builder import CaseBuilder, DataSources
 from lattice.features.diag.service.diagnoses import DiagService
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -115,8 +115,10 @@ class DiagSite:
             )
         return self._service
 
-    async def diagnose(self, name: str = "1", actor: Actor = ALICE, **query: Any) -> Diagnosis:
-        return await self.service.diagnose(actor, name, DiagQuery(**query))
+    async def diagnose(
+        self, name: str = "1", actor: Actor = ALICE, areas: tuple[Area, ...] = ()
+    ) -> Diagnosis:
+        return await self.service.diagnose(actor, name, areas)
 
     async def picture(self, name: str = "1", actor: Actor = ALICE) -> StackPicture:
         return await self.service.stacks(actor, name)

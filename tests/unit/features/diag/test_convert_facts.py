@@ -24,25 +24,25 @@ from lattice.domain.jobfacts import (
     TransportFact,
 )
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
-from lattice.features.diag.convert.facts import (
+from lattice.features.diag.convert import (
+    FACTS_UNKNOWN,
+    STACKS_UNKNOWN,
     BadFacts,
     FactsAsked,
+    RunFacts,
     StacksAsked,
     StacksEnd,
     StacksFailed,
-    ToldFacts,
+    facts_message,
+    facts_of,
     facts_opening,
     facts_opening_of,
-    facts_tell,
-    facts_tell_of,
-    facts_unknown_tell,
-    stack_tell,
-    stacks_end_tell,
-    stacks_failed_tell,
+    stack_message,
+    stack_news_of,
+    stacks_end_message,
+    stacks_failed_message,
     stacks_opening,
     stacks_opening_of,
-    stacks_tell_of,
-    stacks_unknown_tell,
 )
 from lattice.wire.v1 import facts_pb2 as pb
 
@@ -99,14 +99,14 @@ _facts = st.builds(
 
 @given(_facts)
 def test_facts_come_back_as_they_were(facts: NodeFacts) -> None:
-    assert facts_tell_of(facts_tell(BEGAN, facts), "n1") == ToldFacts(BEGAN, facts)
+    assert facts_of(facts_message(BEGAN, facts), "n1") == RunFacts(BEGAN, facts)
 
 
 @pytest.mark.spec("SRC-2")
 def test_zero_is_not_unknown_and_unknown_not_zero() -> None:
     link = LinkFact(name="e", kind=LinkKind.ETHERNET, up=False, errors=0.0, downs=None)
     facts = NodeFacts(node="n1", time=NOW, links=(link,), transport=TransportFact())
-    told = facts_tell_of(facts_tell(BEGAN, facts), "n1")
+    told = facts_of(facts_message(BEGAN, facts), "n1")
     assert told is not None
     assert (told.facts.links[0].errors, told.facts.links[0].downs) == (0.0, None)
     assert told.facts.transport == TransportFact()
@@ -114,12 +114,12 @@ def test_zero_is_not_unknown_and_unknown_not_zero() -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_or_nothing(raw: bytes) -> None:
-    for read in (facts_tell_of, stacks_tell_of):
+    for read in (facts_of, stack_news_of):
         try:
             told = read(raw, "n1")
         except BadFacts:
             continue
-        assert told is None or isinstance(told, ToldFacts | StacksFailed | RankStack | StacksEnd)
+        assert told is None or isinstance(told, RunFacts | StacksFailed | RankStack | StacksEnd)
     for opening in (facts_opening_of, stacks_opening_of):
         try:
             opening(raw)
@@ -143,11 +143,11 @@ def test_garbage_is_refused_or_nothing(raw: bytes) -> None:
 )
 def test_what_can_not_be_is_refused(spoilt: pb.NodeFactsTold) -> None:
     with pytest.raises(BadFacts):
-        facts_tell_of(pb.FactsTell(facts=spoilt).SerializeToString(), "n1")
+        facts_of(pb.FactsTell(facts=spoilt).SerializeToString(), "n1")
 
 
 def test_a_kind_that_is_not_known_here_is_left_out() -> None:
-    told = facts_tell_of(
+    told = facts_of(
         pb.FactsTell(
             facts=pb.NodeFactsTold(
                 began=BEGAN,
@@ -166,7 +166,7 @@ def test_the_largest_facts_fit_into_one_message() -> None:
     mount = MountFact(path="x" * 4096, kind="y" * 99, source="z" * 4096, trouble="t" * 4096)
     task = TaskFact(rank=1, pid=1, state="S", command="c" * 128, waits_in="w" * 128)
     facts = NodeFacts(node="n1", time=NOW, mounts=(mount,) * 64, tasks=(task,) * 128)
-    assert len(facts_tell(BEGAN, facts)) < LARGEST_MESSAGE_BYTES
+    assert len(facts_message(BEGAN, facts)) < LARGEST_MESSAGE_BYTES
 
 
 def test_a_stack_comes_back_as_it_was() -> None:
@@ -175,13 +175,13 @@ def test_a_stack_comes_back_as_it_was() -> None:
         frames=(StackFrame("load", "/x/loader.py", 88), StackFrame("main", "/x/train.py", 1)),
         state="S", waits_in="pipe_read", command="python train.py",
     )  # fmt: skip
-    assert stacks_tell_of(stack_tell(stack), "n1") == stack
+    assert stack_news_of(stack_message(stack), "n1") == stack
     bare = replace(stack, rank=None, frames=(), trouble="py-spy is not installed on the node")
-    assert stacks_tell_of(stack_tell(bare), "n1") == bare
-    assert stacks_tell_of(stacks_end_tell(BEGAN), "n1") == StacksEnd(BEGAN)
-    assert stacks_tell_of(stacks_failed_tell("busy"), "n1") == StacksFailed("busy")
-    assert stacks_tell_of(stacks_unknown_tell(), "n1") is None
-    assert facts_tell_of(facts_unknown_tell(), "n1") is None
+    assert stack_news_of(stack_message(bare), "n1") == bare
+    assert stack_news_of(stacks_end_message(BEGAN), "n1") == StacksEnd(BEGAN)
+    assert stack_news_of(stacks_failed_message("busy"), "n1") == StacksFailed("busy")
+    assert stack_news_of(STACKS_UNKNOWN, "n1") is None
+    assert facts_of(FACTS_UNKNOWN, "n1") is None
 
 
 def test_questions_come_back_as_they_were() -> None:

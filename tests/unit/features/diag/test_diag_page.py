@@ -16,8 +16,7 @@ from lattice.domain.jobfacts import RankStack, StackFrame, StackLanguage
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.command import DIAG
 from lattice.features.diag.model import Verdict
-from lattice.features.diag.render.page import page
-from lattice.features.diag.render.stacks import stacks
+from lattice.features.diag.render import page, stacks
 from tests.fakes.shell import FakeShell
 from tests.unit.features.diag.site import DiagSite
 from tests.unit.features.diag.wards import Ward, healthy, mount, refact

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lattice.features.diag.model import Verdict
-from lattice.features.diag.rules.judging import verdict_of
+from lattice.features.diag.rules.engine import verdict_of
 from tests.unit.features.diag.wards import healthy
 
 RUNS = 200

@@ -13,9 +13,8 @@ from lattice.domain.jobfacts import LinkFact, MountFact, NodeFacts, TaskFact
 from lattice.domain.metric import CATALOGUE, Absence
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import Verdict
-from lattice.features.diag.rules.judging import judged, verdict_of
-from lattice.features.diag.rules.known import known_rules
-from lattice.features.diag.rules.robust import outliers
+from lattice.features.diag.rules.engine import known_rules, run_rules, verdict_of
+from lattice.features.diag.rules.straggler import outliers
 from tests.unit.features.diag.wards import Ward, WardNode, healthy
 
 ALIKE = st.lists(st.floats(80.0, 85.0), min_size=3, max_size=30)
@@ -106,7 +105,7 @@ def test_whatever_is_missing_no_rule_fails_and_none_is_well_without_a_measuremen
         ward = healthy(seed, nodes=1 + seed % 5)
         _torn(ward, random.Random(seed))
         case = ward.case
-        found = judged(known_rules(), case)
+        found = run_rules(known_rules(), case)
         assert not [each for each in found if "the rule failed" in each.reason], seed
         for each in found:
             told = {subject.node for subject in each.subjects if subject.node}

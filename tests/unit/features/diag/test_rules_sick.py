@@ -12,7 +12,7 @@ from lattice.domain.jobfacts import GpuFact, LinkCounts, LinkFact, TransportFact
 from lattice.domain.metric import Absence
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import LinkTarget, MountTarget, Subject, Targets, Verdict
-from lattice.features.diag.rules.judging import verdict_of
+from lattice.features.diag.rules.engine import verdict_of
 from tests.fakes.node_looks import alert
 from tests.unit.features.diag.wards import (
     BEGUN,
@@ -489,6 +489,19 @@ def test_what_tcp_sent_again_before_the_job_is_not_blamed_on_it() -> None:
         each.earlier = None
         refact(each, transport=TransportFact(sent_segments=1e9, retransmits=5e8))
     assert ward.verdict("retransmits") == {Verdict.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("percent", "verdict"), [(1.9, Verdict.OK), (9.9, Verdict.ATTENTION), (10.1, Verdict.BAD)]
+)
+def test_packets_sent_again_are_bad_from_five_times_the_bound_on(
+    percent: float, verdict: Verdict
+) -> None:
+    ward = healthy(5)
+    ward.targets = replace(ward.targets, retransmit_percent=2.0)
+    again = TransportFact(seconds=3600, sent_segments=1e7, retransmits=1e4 * percent)
+    refact(ward[2], transport=again)
+    assert ward.verdict("retransmits") == {verdict}
 
 
 @pytest.mark.spec("DIAG-3")

@@ -12,8 +12,8 @@ from lattice.domain.metric import Absence, Sample, labelled
 from lattice.features.diag.model import Finding, Lack, Sense, Verdict
 from lattice.features.diag.rules.bandwidth import Bandwidth
 from lattice.features.diag.rules.between_nodes import BetweenNodes
+from lattice.features.diag.rules.engine import verdict_of
 from lattice.features.diag.rules.gpu_traffic import GpuTraffic
-from lattice.features.diag.rules.judging import verdict_of
 from tests.unit.features.diag.wards import NOW, Ward, healthy, link, refact
 
 GB = 1e9
@@ -212,8 +212,8 @@ def test_cards_without_nvlink_are_a_dash_with_the_reason() -> None:
 @pytest.mark.spec("SRC-2")
 def test_the_first_look_at_nvlink_has_no_rate() -> None:
     case = linked(850e9, 956e9).case
-    sights = {node: replace(sight, before=None) for node, sight in case.sights.items()}
-    (found,) = GpuTraffic().judge(replace(case, sights=sights))
+    snapshots = {node: replace(sight, before=None) for node, sight in case.sights.items()}
+    (found,) = GpuTraffic().judge(replace(case, sights=snapshots))
     assert (found.verdict, found.measured, found.lack) == (
         Verdict.UNKNOWN,
         None,
@@ -231,10 +231,10 @@ def test_occupancy_is_of_a_hundred_percent() -> None:
     (sight,) = case.sights.values()
     busy = Sample("gpu_sm_occupancy_percent", 40.0, NOW, labels=labelled(gpu_uuid="GPU-100000"))
     now = replace(sight.now, readings=(*sight.now.readings, busy))
-    sights = {sight.node: replace(sight, now=now)}
+    snapshots = {sight.node: replace(sight, now=now)}
     found = next(
         each
-        for each in GpuTraffic().judge(replace(case, sights=sights))
+        for each in GpuTraffic().judge(replace(case, sights=snapshots))
         if each.title == "SM occupancy"
     )
     assert (found.measured, found.target, found.sense) == (40.0, 100.0, Sense.OF)

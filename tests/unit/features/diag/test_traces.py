@@ -11,7 +11,12 @@ from lattice.domain.measured import Shown
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.domain.promql import scope_of
 from lattice.features.diag.model import TRACE_S, TraceKey
-from lattice.features.diag.service import traces
+from lattice.features.diag.service.case_builder import (
+    PER_CARD_NODES,
+    read_traces,
+    trace_query,
+    trace_step_s,
+)
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 
@@ -48,12 +53,12 @@ async def traced(
         named = {"__name__": "lattice_cpu_seconds_total", **shared}
         await store.write([SeriesPoints(named, risen)])
     found = await store.query_range(
-        str(traces.question(attempt, nodes, EVERY_S, NOW)),
+        str(trace_query(attempt, nodes, EVERY_S, NOW)),
         start=NOW - TRACE_S,
         end=NOW,
-        step_s=traces.step_s(EVERY_S),
+        step_s=trace_step_s(EVERY_S),
     )
-    return traces.read(found)
+    return read_traces(found)
 
 
 @pytest.mark.spec("DIAG-1", "SRC-2")
@@ -73,7 +78,7 @@ async def test_two_sources_of_one_node_count_once(sources: tuple[str, ...]) -> N
 
 @pytest.mark.spec("DIAG-1")
 async def test_on_many_nodes_a_trace_is_of_all_cards_of_a_node() -> None:
-    found = await traced(job(), traces.PER_CARD_NODES + 1)
+    found = await traced(job(), PER_CARD_NODES + 1)
     assert {key: points[-1][1] for key, points in found.items()} == {
         (Shown.GPU_UTILIZATION, "n1", ""): 30.0,
         (Shown.GPU_POWER_DRAW, "n1", ""): 400.0,
@@ -83,9 +88,9 @@ async def test_on_many_nodes_a_trace_is_of_all_cards_of_a_node() -> None:
 
 @pytest.mark.parametrize(("interval_s", "step_s"), [(1.0, 30), (30.0, 30), (45.5, 46)])
 def test_points_are_half_a_minute_apart_or_an_interval(interval_s: float, step_s: int) -> None:
-    assert traces.step_s(interval_s) == step_s
+    assert trace_step_s(interval_s) == step_s
 
 
 def test_a_rate_does_not_reach_back_before_the_job() -> None:
-    assert "[125s]" in str(traces.question(job(), 1, EVERY_S, NOW))
-    assert "[90s]" in str(traces.question(job(90.0), 1, EVERY_S, NOW))
+    assert "[125s]" in str(trace_query(job(), 1, EVERY_S, NOW))
+    assert "[90s]" in str(trace_query(job(90.0), 1, EVERY_S, NOW))

@@ -29,8 +29,7 @@ from lattice.domain.metricstore import Point
 from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.diag.model import Case, Finding, Targets, TraceKey, Verdict
-from lattice.features.diag.rules.judging import judged
-from lattice.features.diag.rules.known import known_rules
+from lattice.features.diag.rules.engine import known_rules, run_rules
 from tests.fakes.cluster import allocation
 
 NOW = 1_794_700_000.0
@@ -219,7 +218,7 @@ class Ward:
         )
 
     def judged(self) -> tuple[Finding, ...]:
-        return judged(known_rules(), self.case)
+        return run_rules(known_rules(), self.case)
 
     def sick(self) -> dict[str, Finding]:
         return {each.rule: each for each in self.judged() if each.verdict.is_sick}

@@ -39,7 +39,7 @@ def test_the_one_just_lost_comes_last() -> None:
 
 def test_what_a_replica_tells_is_dialled_too() -> None:
     redial = Redial("n1", ["a:1"], Random(1))
-    redial.told(["b:1", "c:1"])
+    redial.set_replicas(["b:1", "c:1"])
     assert set(redial.round()) == {"a:1", "b:1", "c:1"}
     assert set(redial.others("b:1")) == {"a:1", "c:1"}
 

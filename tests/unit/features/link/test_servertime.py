@@ -26,12 +26,18 @@ def test_moments_go_both_ways_and_stay_as_they_were_told() -> None:
     measured: list[float | None] = [None]
     time = ServerTime(ManualClock(), lambda: measured[0])
     assert time.ahead_s is None
-    assert (time.told(1000.0), time.here(1000.0)) == (1000.0, 1000.0), "nothing is known yet"
+    assert (time.to_server_time(1000.0), time.to_node_time(1000.0)) == (1000.0, 1000.0), (
+        "nothing is known yet"
+    )
     measured[0] = 300.0
-    assert (time.told(1000.0), time.here(2000.0)) == (700.0, 2300.0)
+    assert (time.to_server_time(1000.0), time.to_node_time(2000.0)) == (700.0, 2300.0)
     measured[0] = -12.5
     # The clock was set: what has a name keeps it.
-    assert (time.told(1000.0), time.told(2300.0), time.here(2000.0)) == (700.0, 2000.0, 2300.0)
-    assert time.told(5000.0) == 5012.5
+    assert (
+        time.to_server_time(1000.0),
+        time.to_server_time(2300.0),
+        time.to_node_time(2000.0),
+    ) == (700.0, 2000.0, 2300.0)
+    assert time.to_server_time(5000.0) == 5012.5
     measured[0] = None
     assert time.ahead_s == -12.5

@@ -16,8 +16,7 @@ from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.lock import Lock, LockKind
 from lattice.domain.state import Entry
 from lattice.features.locks.model import LockList, LockOrder, UnlockOrder
-from lattice.features.locks.service.book import KNOWN_FOR_S, LOCKS, LockBook
-from lattice.features.locks.service.locks import LockService
+from lattice.features.locks.service import KNOWN_FOR_S, LOCKS, LockBook, LockService
 from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -64,6 +63,23 @@ async def test_a_lock_holds_until_it_is_unlocked_and_both_are_logged(site: Site)
         ("lock", "user alice", "olga-1", "why"),
         ("unlock", "user alice", "olga-1", ""),
     ]
+
+
+@pytest.mark.spec("AUTH-13")
+async def test_with_all_locks_taken_one_of_them_can_still_be_replaced(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.features.locks.service.MOST_LOCKS", 2)
+    for name in ("alice", "bob"):
+        await site.lock("user", name)
+    with pytest.raises(Unavailable, match="as many locks as there can be"):
+        await site.lock("user", "carol")
+    with pytest.raises(Unavailable, match="as many locks as there can be"):
+        await site.lock("node", "alice")
+    (renewed,) = (await site.lock("user", "bob", duration_s=60)).locks
+    assert site.book.of_user("bob") == renewed
+    assert renewed.until is not None
+    assert len((await site.service.locks(OLGA)).locks) == 2
 
 
 @pytest.mark.spec("AUTH-13")

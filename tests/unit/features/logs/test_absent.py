@@ -18,16 +18,16 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable, status_of
 from lattice.base.signatures import SigningKey
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import WatchPause
 from lattice.domain.stream import NodeStreams, StreamQuestion
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogQuery, NoteKind
 from lattice.features.logs.node.feed import LogFeed
-from lattice.features.logs.node.unread import UnreadJobs
+from lattice.features.logs.node.missed import UnreadJobs
 from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
-from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.log_service import LogService
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.sharing import sharing_parts
@@ -81,7 +81,7 @@ class Cluster(Site):
             Nodes(self.nodes),
             GrantSigner(SigningKey.generate(), self.clock),
             self.clock,
-            Naming(self.scheduler, self.clock).of,
+            AttemptFinder(self.scheduler, self.clock).of,
         )
         finder = AllocationFinder(self.scheduler, self.clock, sharing.shares)
         self.reading = LogService(

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from lattice.base.style import Style
 from lattice.domain.logs import LogKind
 from lattice.features.logs.model import LogBlock, LogNote, NoteKind
-from lattice.features.logs.render.alike import Alike, shown
+from lattice.features.logs.render.alike import Alike, Repeats, shown
 from lattice.features.logs.render.labels import Labels, LabelWriter, nodes_named
 from lattice.features.logs.render.lines import Head, LineText
 from lattice.features.logs.render.marks import NotesAlike, note_mark
-from lattice.features.logs.render.repeats import Repeats
 from tests.fakes.shell import NOW
 
 STYLE = Style(width=100)

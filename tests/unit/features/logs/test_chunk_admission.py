@@ -15,13 +15,13 @@ from lattice.base.errors import (
     Unavailable,
     UsageError,
 )
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.logs.rpc import LogIntakeRpc
-from lattice.features.logs.service.chunk_admission import ChunkPlaces
+from lattice.features.logs.service.chunk_admission import ChunkSlots
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.log_keys import Naming
 from lattice.wire import peerguard
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async
@@ -72,7 +72,7 @@ def site() -> Site:
 
 def rpc_of(site: Site, quota_bytes: int = 0, **more: object) -> LogIntakeRpc:
     site.intake = LogIntake(
-        Naming(site.scheduler, site.clock), site.files, site.objects, site.intake._signer,
+        AttemptFinder(site.scheduler, site.clock), site.files, site.objects, site.intake._signer,
         site.refused, site.clock, site.seals, quota_bytes=quota_bytes,
     )  # fmt: skip
     return LogIntakeRpc(site.intake, **more)  # type: ignore[arg-type]
@@ -140,14 +140,14 @@ async def test_a_node_sends_two_chunks_at_once_and_no_third(site: Site) -> None:
 @pytest.mark.spec("LIMIT-4")
 @pytest.mark.threat("node-flood")
 async def test_all_nodes_together_have_a_few_chunks_in_memory_and_wait_in_turn(site: Site) -> None:
-    rpc = rpc_of(site, places=ChunkPlaces(in_memory=2, per_node=100))
+    rpc = rpc_of(site, slots=ChunkSlots(in_memory=2, per_node=100))
     senders = [Sender(site, chunk_of(b"%d\n" % n), number=n) for n in range(1, 7)]
     for each in senders:
         each.may_go_on.clear()
     running = []
     for count, each in enumerate(senders, 1):
         running.append(asyncio.create_task(send(rpc, each)))
-        await eventually_async(lambda count=count: rpc._places._streams["n1"] == count)  # type: ignore[misc]
+        await eventually_async(lambda count=count: rpc._slots._streams["n1"] == count)  # type: ignore[misc]
     for count in range(2, 7):
         await eventually_async(
             lambda: [each.asked_for_body for each in senders],
@@ -160,7 +160,7 @@ async def test_all_nodes_together_have_a_few_chunks_in_memory_and_wait_in_turn(s
 
 @pytest.mark.spec("LIMIT-4")
 async def test_a_chunk_that_does_not_come_gives_its_room_back(site: Site) -> None:
-    rpc = rpc_of(site, places=ChunkPlaces(in_memory=1), arrive_s=0.01)
+    rpc = rpc_of(site, slots=ChunkSlots(in_memory=1), arrive_s=0.01)
     slow = Sender(site, chunk_of(b"slow\n"))
     slow.may_go_on.clear()
     with pytest.raises(Unavailable, match="did not arrive"):

@@ -33,7 +33,7 @@ from lattice.features.logs.node import missed
 from lattice.features.logs.node import opener as opening
 from lattice.features.logs.node.collector import Collecting
 from lattice.features.logs.node.intake import OutputAdmission, PastJob, PastJobs
-from lattice.features.logs.node.writers import ProcessLook, WriterCheck
+from lattice.features.logs.node.writers import ProcessInfo, WriterCheck
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
@@ -61,18 +61,18 @@ class Server:
 
     async def admit(
         self, job_id: int, started: float, pids: Sequence[int], *,
-        kind: LogKind = LogKind.STDOUT, tell_stored: bool = False,
+        kind: LogKind = LogKind.STDOUT, with_stored: bool = False,
     ) -> OutputAdmission:  # fmt: skip
-        self.asked.append((started, tuple(pids), kind, tell_stored))
+        self.asked.append((started, tuple(pids), kind, with_stored))
         await self._answer()
         path = "" if pids or kind is LogKind.STDERR else self.path
         return OutputAdmission(str(job_id), path)
 
     async def admit_noted(
         self, job_id: int, started: float, *, until: float = 0.0, skip: int = 0,
-        tell_stored: bool = False,
+        with_stored: bool = False,
     ) -> OutputAdmission:  # fmt: skip
-        self.asked.append((started, tell_stored))
+        self.asked.append((started, with_stored))
         await self._answer()
         self.noted.append((until, skip))
         return OutputAdmission(str(job_id), since_ms=1)
@@ -156,10 +156,10 @@ class Site:
             for each in made.spools():
                 each.close()
 
-    def see(self, pid: int) -> ProcessLook | None:
+    def see(self, pid: int) -> ProcessInfo | None:
         if pid == STEPD:
-            return ProcessLook(1, "slurmstepd", "slurmstepd: [7.0]")
-        return ProcessLook(STEPD, "python3")
+            return ProcessInfo(1, "slurmstepd", "slurmstepd: [7.0]")
+        return ProcessInfo(STEPD, "python3")
 
     def appear(self) -> None:
         self.jobs.jobs = {self.job.identity: self.job}
@@ -354,7 +354,7 @@ async def test_a_process_that_can_not_be_read_costs_no_other_job_its_output(site
     thawed = threading.Event()
     held = set[int]()
 
-    def look(pid: int) -> ProcessLook | None:
+    def look(pid: int) -> ProcessInfo | None:
         if pid == TASK:
             held.add(pid)
             thawed.wait()

@@ -11,13 +11,14 @@ from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import index_frame, read_index
 from lattice.domain.logs import LogKind
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_keys import name_of
 from lattice.features.logs.service.retention import Removed
 from lattice.features.logs.service.seal import Seals, index_digest
 from tests.fakes.cluster import allocation
@@ -61,7 +62,7 @@ class Site:
         signer = GrantSigner(key, self.clock)
         self.seals = Seals(self.objects, signer, signer.public_keys)
         self.intake = LogIntake(
-            Naming(self.scheduler, self.clock),
+            AttemptFinder(self.scheduler, self.clock),
             self.files,
             self.objects,
             signer,
@@ -141,14 +142,14 @@ async def test_noise_is_refused(site: Site) -> None:
 
 async def test_a_job_that_never_was_here_is_not_found(site: Site) -> None:
     with pytest.raises(NotFound):
-        await site.intake.admit("n2", 7, site.started + 0.5, (11,), tell_stored=False)
+        await site.intake.admit("n2", 7, site.started + 0.5, (11,), with_stored=False)
     with pytest.raises(NotFound):
-        await site.intake.admit("n1", 7, site.started - 5000.0, (11,), tell_stored=False)
+        await site.intake.admit("n1", 7, site.started - 5000.0, (11,), with_stored=False)
 
 
 @pytest.mark.spec("LOG-2")
 async def test_the_grant_is_for_the_owner_and_these_processes_alone(site: Site) -> None:
-    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11, 12), tell_stored=False)
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11, 12), with_stored=False)
     question = OpenOutput((11, 12))
     grant = site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
     assert (grant.user, grant.job_id, grant.place) == ("alice", 7, "n1")
@@ -156,7 +157,7 @@ async def test_the_grant_is_for_the_owner_and_these_processes_alone(site: Site) 
 
 @pytest.mark.spec("LOG-2")
 async def test_for_a_job_that_is_over_slurm_names_the_file(site: Site) -> None:
-    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), with_stored=False)
     assert admitted.path == "/home/alice/out"
     question = OpenOutputFile("/home/alice/out")
     site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
@@ -164,14 +165,14 @@ async def test_for_a_job_that_is_over_slurm_names_the_file(site: Site) -> None:
 
 async def test_only_the_first_node_reads_the_scripts_file(site: Site) -> None:
     site.files.named = NamedOutputs("n0", site.files.named.files)
-    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), with_stored=False)
     assert (admitted.grant, admitted.path) == ("", "")
 
 
 @pytest.mark.spec("LOG-2", "LOG-3")
 async def test_the_grant_for_noted_files_is_for_this_attempt_alone(site: Site) -> None:
     started = site.started + 0.5
-    admitted = await site.intake.admit_noted("n1", 7, started, skip=64, tell_stored=False)
+    admitted = await site.intake.admit_noted("n1", 7, started, skip=64, with_stored=False)
     assert (admitted.since_ms, admitted.until_ms) == (int((started - 2) * 1000), 0)
     question = OpenNoted(admitted.since_ms, 0, 64)
     grant = site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
@@ -201,7 +202,7 @@ async def test_moments_that_can_not_be_are_refused(site: Site) -> None:
 async def test_a_node_that_lost_its_disk_hears_what_is_stored(site: Site) -> None:
     await site.store(chunk_of(b"one\n"))
     await site.store(chunk_of(b"two\nthree\n", offset=4, line=1), 2)
-    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11,), tell_stored=True)
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11,), with_stored=True)
     (stored,) = admitted.stored
     assert (stored.kind, stored.source, stored.number) == (LogKind.STDOUT, "batch", 2)
     assert (stored.index.end.offset, stored.index.end.line) == (14, 3)
@@ -293,7 +294,8 @@ async def test_a_chunk_that_comes_after_the_seal_is_vouched_for_before_its_node_
 ) -> None:
     chunk = chunk_of(b"late\n", last=True)
     ended(site, timedelta(hours=5))
-    name = await Naming(site.scheduler, site.clock).of("n1", 7, site.started + 0.5)
+    found = await AttemptFinder(site.scheduler, site.clock).of("n1", 7, site.started + 0.5)
+    name = name_of(found)
     await site.objects.put(f"{name.prefix}/metadata.json", b"{}")
     site.objects.lost_answers = 2
     for _ in range(2):
@@ -340,7 +342,7 @@ async def test_grants_to_read_end_with_the_job(site: Site) -> None:
         await site.intake.admit("n1", 7, moment, (11,))
     with pytest.raises(PermissionRefused, match="all its output there is stored"):
         await site.intake.admit_noted("n1", 7, moment)
-    admitted = await site.intake.admit("n1", 7, moment, (), tell_stored=True)
+    admitted = await site.intake.admit("n1", 7, moment, (), with_stored=True)
     assert (admitted.grant, admitted.path) == ("", "")
     assert [each.index.last for each in admitted.stored] == [True]
     assert [rpc for rpc, _, _ in site.refused.told] == ["AdmitOutput", "AdmitOutput"]

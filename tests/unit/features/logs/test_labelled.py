@@ -43,7 +43,7 @@ labelled_lines = st.lists(
 @given(labelled_lines)
 def test_runs_of_one_rank_are_the_whole_again(texts: list[bytes]) -> None:
     lines = lines_of(*texts)
-    runs = list(LineFilter(LogQuery()).kept_by_rank(lines))
+    runs = list(LineFilter(LogQuery()).matching_by_rank(lines))
     assert b"".join(run.text for _, run in runs) == lines.text
     at = AT
     for _, run in runs:
@@ -60,7 +60,7 @@ def test_runs_of_one_rank_are_the_whole_again(texts: list[bytes]) -> None:
 @given(labelled_lines, st.sets(st.integers(0, 3), min_size=1))
 def test_ranks_are_chosen_and_keep_their_places(texts: list[bytes], ranks: set[int]) -> None:
     lines = lines_of(*texts)
-    chosen = [*LineFilter(LogQuery(ranks=tuple(ranks))).kept_by_rank(lines)]
+    chosen = [*LineFilter(LogQuery(ranks=tuple(ranks))).matching_by_rank(lines)]
     wanted = [each for each in texts if each[:4] in {b"%2d: " % rank for rank in ranks}]
     assert b"".join(run.text for _, run in chosen) == b"".join(wanted)
     for rank, run in chosen:
@@ -73,14 +73,14 @@ def test_ranks_are_chosen_and_keep_their_places(texts: list[bytes], ranks: set[i
 @pytest.mark.spec("LOG-2")
 def test_a_line_without_its_beginning_has_no_label() -> None:
     lines = lines_of(b"3: rest of `epoch 3: x`\n", b"3: whole\n")
-    runs = list(LineFilter(LogQuery()).kept_by_rank(lines, torn=True))
+    runs = list(LineFilter(LogQuery()).matching_by_rank(lines, torn=True))
     assert [(rank, run.at.line) for rank, run in runs] == [(None, 7), (3, 8)]
 
 
 def test_the_rest_of_a_broken_line_counts_as_none() -> None:
     broken = Lines(AT, Position(106, 7), 5, False, b"3: beg", 0)
     for grep in ("", "beg"):
-        ((rank, run),) = LineFilter(LogQuery(grep=grep)).kept_by_rank(broken)
+        ((rank, run),) = LineFilter(LogQuery(grep=grep)).matching_by_rank(broken)
         assert (rank, run) == (3, broken)
 
 
@@ -88,7 +88,7 @@ def test_only_the_run_with_the_long_line_is_cut() -> None:
     long = b"1: " + b"x" * 65533 + b"\n"
     text = b"0: a\n" + long + b"2: b\n"
     lines = Lines(AT, Position(900_000, 10), 5, False, text, 3, cut=1)
-    runs = [run for _, run in LineFilter(LogQuery()).kept_by_rank(lines)]
+    runs = [run for _, run in LineFilter(LogQuery()).matching_by_rank(lines)]
     assert [run.cut for run in runs] == [0, 1, 0]
 
 

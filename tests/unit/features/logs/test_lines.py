@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from lattice.base.escapes import folded
 from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
-from lattice.features.logs.service.lines import LineAssembler, Lines, _has_longer, last_state
+from lattice.features.logs.model import has_longer
+from lattice.features.logs.service.lines import LineAssembler, Lines, last_state
 
 TEXT = st.binary(max_size=400).map(lambda raw: raw.replace(b"\0", b"\n"))
 
@@ -103,4 +104,4 @@ def test_the_last_state_is_what_a_terminal_shows(begun: bytes) -> None:
 @given(st.text("ab\n", max_size=60), st.integers(1, 8))
 def test_a_line_that_is_too_long_is_found_without_going_through_all(text: str, most: int) -> None:
     whole = text.encode() + b"\n"
-    assert _has_longer(whole, most) == any(len(line) > most for line in whole.split(b"\n"))
+    assert has_longer(whole, b"\n", most) == any(len(line) > most for line in whole.split(b"\n"))

@@ -13,7 +13,7 @@ from lattice.base.fast_start import argv
 from lattice.base.fast_start.decode import decode
 from lattice.features.logs.command.logs import LOGS
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord
-from lattice.features.logs.render.template import Template
+from lattice.features.logs.render.lines import Template
 from tests.fakes import answers, logs
 from tests.fakes.shell import FakeFollowed, FakeShell
 

@@ -19,7 +19,7 @@ from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs.service import metadata
 from lattice.features.logs.service.log_keys import AttemptName
-from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, Summaries
+from lattice.features.logs.service.metadata import FIRST_CHECK_S, LATER_CHECK_S, Summaries
 from lattice.features.logs.service.seal import METADATA, Seals
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.logs.test_reading import Site, numbered
@@ -160,16 +160,16 @@ async def test_it_waits_until_slurm_says_that_the_attempt_is_over() -> None:
     (over,) = site.scheduler.allocations
     site.scheduler.allocations[:] = [replace(over, state=State.COMPLETING, ended=None)]
     site.summaries.note(site.name)
-    await site.summaries.look()
+    await site.summaries.process_due()
     assert not await site.exists(), "other nodes' last chunks come about now"
-    site.clock.advance(FIRST_LOOK_S)
-    await site.summaries.look()
+    site.clock.advance(FIRST_CHECK_S)
+    await site.summaries.process_due()
     assert not await site.exists(), "it may write more on another node"
     site.scheduler.allocations[:] = [over]
-    site.clock.advance(LATER_LOOK_S)
-    await site.summaries.look()
+    site.clock.advance(LATER_CHECK_S)
+    await site.summaries.process_due()
     assert await site.exists()
-    assert site.summaries.waiting == 0
+    assert not site.summaries._due
 
 
 @pytest.mark.spec("LOG-1")
@@ -177,15 +177,15 @@ async def test_a_store_that_is_away_is_asked_again_later() -> None:
     site = Written()
     await site.put("n1", numbered(3))
     site.summaries.note(site.name)
-    site.clock.advance(FIRST_LOOK_S)
+    site.clock.advance(FIRST_CHECK_S)
     site.objects.away = True
     with pytest.raises(Unavailable):
-        await site.summaries.look()
+        await site.summaries.process_due()
     site.objects.away = False
-    await site.summaries.look()
+    await site.summaries.process_due()
     assert not await site.exists()
-    site.clock.advance(LATER_LOOK_S)
-    await site.summaries.look()
+    site.clock.advance(LATER_CHECK_S)
+    await site.summaries.process_due()
     assert await site.exists()
 
 
@@ -195,8 +195,8 @@ async def test_a_server_that_comes_back_takes_up_what_slurm_remembers() -> None:
     await site.put("n1", numbered(3))
     again = site.replica()
     again.note_remembered()
-    site.clock.advance(FIRST_LOOK_S)
-    await again.look()
+    site.clock.advance(FIRST_CHECK_S)
+    await again.process_due()
     assert await site.exists()
 
 

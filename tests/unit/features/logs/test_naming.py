@@ -10,9 +10,9 @@ import pytest
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.attempts import attempts_of, named
+from lattice.domain.attempts import AttemptFinder, attempts_of, named
 from lattice.domain.scheduler import SchedulerReading
-from lattice.features.logs.service.log_keys import Naming, name_of
+from lattice.features.logs.service.log_keys import name_of
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
@@ -80,7 +80,7 @@ async def test_a_reading_from_before_it_began_says_nothing_of_its_attempt() -> N
     began = clock.now()
     first = allocation(7, "alice", "", submitted=began, started=began)
     scheduler = stale(clock, first)
-    naming = Naming(scheduler, clock)
+    naming = AttemptFinder(scheduler, clock)
     assert (await naming.of("n1", 7, began.timestamp())).attempt.number == 1
     clock.advance(60)
     again = clock.now()
@@ -99,4 +99,4 @@ async def test_while_slurm_is_silent_nothing_new_is_put_with_what_was_known() ->
     scheduler = stale(clock, allocation(7, "alice", "", submitted=began, started=began))
     clock.advance(60)
     with pytest.raises(NotFound):
-        await Naming(scheduler, clock).of("n1", 7, clock.now().timestamp())
+        await AttemptFinder(scheduler, clock).of("n1", 7, clock.now().timestamp())

@@ -12,8 +12,8 @@ from lattice.domain.logs import Position
 from lattice.features.logs.model import LogQuery
 from lattice.features.logs.service import records
 from lattice.features.logs.service.lines import Lines
-from lattice.features.logs.service.patterns import LinePattern
 from lattice.features.logs.service.records import LineFilter
+from lattice.features.logs.service.search import LinePattern
 
 PATTERNS = [
     "a", "^a", "a$", "^$", "^", "$", "x*", ".", "a.b", "a|b", "^a|b$", r"a\nb", r"[^a]", r"[^a]$",

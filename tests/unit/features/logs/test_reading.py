@@ -18,6 +18,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import NotFound, UsageError
 from lattice.domain.allocation import State
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logchunk import (
     ChunkIndex,
     Frame,
@@ -30,9 +31,7 @@ from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Positi
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
-from lattice.features.logs.service.live_stream import FedStream
-from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.live_feeds import FedStream, Feeds, NodeFeed
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
@@ -79,7 +78,7 @@ class Site:
         )
         self.scheduler.allocations.append(job)
         self.scheduler.read()
-        feeds = Feeds(NoNodes(), None, self.clock, Naming(self.scheduler, self.clock).of)  # type: ignore[arg-type]
+        feeds = Feeds(NoNodes(), None, self.clock, AttemptFinder(self.scheduler, self.clock).of)  # type: ignore[arg-type]
         self.state = InMemoryStateStore(self.clock)
         sharing = sharing_parts(self.state)
         self.reading = LogService(

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
+from lattice.features.logs.command.download import Rate, bar
+from lattice.features.logs.command.views import json_lines
 from lattice.features.logs.model import LogBlock, LogGap, LogNote
-from lattice.features.logs.render.bar import Rate, bar
-from lattice.features.logs.render.highlight import Highlight
+from lattice.features.logs.render.alike import Repeats
 from lattice.features.logs.render.labels import Labels, colour_of
-from lattice.features.logs.render.lines import CUT, Head, LineText
+from lattice.features.logs.render.lines import CUT, Head, Highlight, LineText
 from lattice.features.logs.render.marks import gap_mark, note_mark
-from lattice.features.logs.render.records import json_lines
-from lattice.features.logs.render.repeats import Repeats
 from tests.fakes import logs
 
 NOW = datetime(2026, 11, 15, 15, 0, tzinfo=UTC)

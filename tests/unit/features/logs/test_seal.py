@@ -296,7 +296,7 @@ async def test_what_was_tampered_with_is_never_sealed_anew(site: Sealed) -> None
     fresh = site.forget()
     fresh.summaries.note_remembered()
     fresh.clock.advance(60)
-    await fresh.summaries.look()
+    await fresh.summaries.process_due()
     assert await fresh.objects.read(site.metadata_key) == before
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import Unavailable
-from lattice.features.logs.service.search import LineQuestion, SearchHere
+from lattice.features.logs.service.search import LineQuestion, LineSearch
 from lattice.features.logs.service.search_process import SearchProcesses
 
 QUESTION = LineQuestion(grep="loss=nan")
@@ -60,7 +60,7 @@ def test_the_answer_is_that_of_a_search_here(
     torn: bool,
 ) -> None:
     text = b"".join(lines)
-    expected = SearchHere().spans(question, text, labelled=labelled, torn=torn)
+    expected = LineSearch(question).spans(text, labelled=labelled, torn=torn)
     assert search.spans(question, text, labelled=labelled, torn=torn) == expected
 
 

@@ -13,15 +13,14 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.signatures import SigningKey
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import LogKind, LogSource, Piece, Position
 from lattice.domain.objects import ObjectInfo
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogNote, LogQuery, NoteKind
 from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
-from lattice.features.logs.service.live_stream import FedStream
-from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.live_feeds import FedStream, Feeds, NodeFeed
 from lattice.features.logs.service.log_service import LogService
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
@@ -48,7 +47,7 @@ class AwayNodes(NodeStreams):
 def reading(monkeypatch: pytest.MonkeyPatch) -> LogService:
     monkeypatch.setattr(look, "_STORE_S", 0.02)
     monkeypatch.setattr(look, "_STORE_AGAIN_S", 0.02)
-    monkeypatch.setattr(look, "_FIRST_WORD_S", 0.2)
+    monkeypatch.setattr(look, "_FIRST_ANSWER_S", 0.2)
     site = Site()
     sharing = sharing_parts(site.state)
     finder = AllocationFinder(site.scheduler, site.clock, sharing.shares)
@@ -60,7 +59,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> LogService:
             AwayNodes(),
             GrantSigner(SigningKey.generate(), site.clock),
             site.clock,
-            Naming(site.scheduler, site.clock).of,
+            AttemptFinder(site.scheduler, site.clock).of,
         ),
         site.clock,
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.nodejobs import WatchPause
-from lattice.features.logs.node.unread import NOT_SEEN, Unfollowed, UnreadJobs
+from lattice.features.logs.node.missed import NOT_SEEN, Unfollowed, UnreadJobs
 
 NOON = 1794744000.0
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.output import OutputAccess
 from lattice.base.errors import RateLimited
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.features.logs.model import LogBlock, LogPage, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service import archive, view
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import Admission, PageBudget, WorkBounds
 from lattice.features.logs.service.live_feeds import Feeds
-from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.log_service import LogService
-from lattice.features.logs.service.patterns import LinePattern
+from lattice.features.logs.service.search import LinePattern
 from tests.eventually import eventually_async
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import (
@@ -51,7 +51,7 @@ class BoundedSite(Site):
             self.scheduler,
             OutputAccess(finder, sharing.notes, self.clock),
             Archive(self.objects),
-            Feeds(NoNodes(), None, self.clock, Naming(self.scheduler, self.clock).of),  # type: ignore[arg-type]
+            Feeds(NoNodes(), None, self.clock, AttemptFinder(self.scheduler, self.clock).of),  # type: ignore[arg-type]
             self.clock,
             bounds=self.bounds,
         )

@@ -17,8 +17,8 @@ from lattice.domain.nodejobs import (
 from lattice.domain.outputs import OutputFile, OutputHolder
 from lattice.features.logs.node.writers import (
     LogWriter,
-    ProcessLook,
-    is_kept,
+    ProcessInfo,
+    is_held_by_daemon,
     is_labelled,
     stream_of,
     writers_of,
@@ -46,13 +46,13 @@ def step(name: str, *pids: int, tasks: dict[int, int] | None = None) -> NodeStep
 
 
 SEEN = {
-    10: ProcessLook(1, "slurmstepd", "slurmstepd: [7.batch]"),
-    20: ProcessLook(1, "slurmstepd", "slurmstepd: [7.0]"),
-    11: ProcessLook(10, "bash"),
-    12: ProcessLook(11, "python"),
-    13: ProcessLook(11, "srun"),
-    21: ProcessLook(20, "train"),
-    22: ProcessLook(20, "slurmstepd"),
+    10: ProcessInfo(1, "slurmstepd", "slurmstepd: [7.batch]"),
+    20: ProcessInfo(1, "slurmstepd", "slurmstepd: [7.0]"),
+    11: ProcessInfo(10, "bash"),
+    12: ProcessInfo(11, "python"),
+    13: ProcessInfo(11, "srun"),
+    21: ProcessInfo(20, "train"),
+    22: ProcessInfo(20, "slurmstepd"),
 }
 
 
@@ -107,7 +107,7 @@ def test_a_second_file_of_the_same_writer_has_a_name_of_its_own() -> None:
 
 def labelling(*words: str) -> tuple[LogWriter, ...]:
     """The script's shell and its srun."""
-    seen = SEEN | {13: ProcessLook(11, "srun", "\0".join(words))}
+    seen = SEEN | {13: ProcessInfo(11, "srun", "\0".join(words))}
     return writers_of(job(step("batch", 11, 13)), seen.get)
 
 
@@ -148,14 +148,14 @@ def test_an_srun_that_does_not_label_this_file(words: tuple[str, ...]) -> None:
 
 @pytest.mark.spec("LOG-2")
 def test_only_srun_is_believed_to_label() -> None:
-    seen = SEEN | {11: ProcessLook(10, "bash", "srun\0-l\0-o\0o\0prog")}
+    seen = SEEN | {11: ProcessInfo(10, "bash", "srun\0-l\0-o\0o\0prog")}
     assert not is_labelled(file((11, 7)), writers_of(job(step("batch", 11)), seen.get))
 
 
 @pytest.mark.spec("LOG-2")
 def test_slurmstepd_keeps_a_file_when_its_step_has_a_task() -> None:
     held = file((20, 9))
-    assert is_kept(held, WRITERS)
-    assert not is_kept(held, WRITERS[:2])
-    assert not is_kept(held, (*WRITERS[:2], LogWriter(31, "1")))
-    assert not is_kept(file((11, 9)), WRITERS)
+    assert is_held_by_daemon(held, WRITERS)
+    assert not is_held_by_daemon(held, WRITERS[:2])
+    assert not is_held_by_daemon(held, (*WRITERS[:2], LogWriter(31, "1")))
+    assert not is_held_by_daemon(file((11, 9)), WRITERS)

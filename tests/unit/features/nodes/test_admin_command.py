@@ -9,8 +9,7 @@ import pytest
 
 from lattice.base.errors import UsageError
 from lattice.base.text import cells
-from lattice.features.nodes.command.admin import disable, drain, enable, undrain
-from lattice.features.nodes.command.nodes import nodes
+from lattice.features.nodes.command import DISABLE, ENABLE, UNDRAIN, drain, nodes
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell
 
@@ -48,11 +47,11 @@ def test_what_was_so_already_says_so() -> None:
 @pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     ("verb", "act", "state"),
-    [(undrain, "undrain", "ready"), (disable, "disable", "down"), (enable, "enable", "ready")],
+    [(UNDRAIN, "undrain", "ready"), (DISABLE, "disable", "down"), (ENABLE, "enable", "ready")],
 )
 def test_the_other_three(verb: Any, act: str, state: str) -> None:
     at = shell(act, outcome("n1", state), outcome("n2", state))
-    assert verb(at, node=("n[1-2]",), reason=None) == 0
+    assert verb.run(at, node=("n[1-2]",), reason=None) == 0
     assert at.out.count(state) == 2
 
 

@@ -67,7 +67,7 @@ class Cluster:
         for _ in range(max(1, int(seconds // 5))):
             self.clock.advance(min(seconds, 5.0))
             for each in servers or (self.server,):
-                await each.look()
+                await each.check()
 
     @property
     def drained(self) -> list[str]:
@@ -258,10 +258,10 @@ async def test_of_many_servers_one_acts() -> None:
     servers = [cluster.another() for _ in range(4)]
     cluster.nodes.fail("n1", "n2")
     for each in servers:
-        await each.look()
+        await each.check()
     cluster.clock.advance(AFTER_S + 1)
     for _ in range(4):
-        await asyncio.gather(*(each.look() for each in servers))
+        await asyncio.gather(*(each.check() for each in servers))
     assert sorted(cluster.drained) == ["n1", "n2"]
     assert sum(each.counts.drained_total for each in servers) == 2
 
@@ -376,7 +376,7 @@ async def test_whatever_happens_no_hour_has_more_and_no_failure_is_drained_twice
             cluster.clock.advance(60)
             for server in servers:
                 before = len(cluster.drained)
-                await server.look()
+                await server.check()
                 if health is HealthState.HEALTHY:
                     sound_since[node] = True
                 for each in cluster.drained[before:]:

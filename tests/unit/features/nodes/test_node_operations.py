@@ -17,7 +17,7 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.domain.node import Node, NodeState
-from lattice.domain.operation import NodeAct
+from lattice.domain.operation import AllExcept, NodeAct
 from lattice.features.nodes.model import LONGEST_REASON, NodeActs
 from lattice.features.nodes.service.nodes import NodeOperations, signed_reason
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -233,6 +233,18 @@ async def test_a_tenant_admin_leaves_alone_what_others_use(
     assert refused.value.message == f"A tenant admin can't {act} {names}: {why}."
     assert shared.operator.acts == []
     assert shared.log == [(f"{act} refused", names, "s-carol", why)]
+
+
+@pytest.mark.spec("AUTH-4", "OPS-4")
+@pytest.mark.threat("tenant-drain")
+async def test_a_partition_that_denies_all_other_tenants_serves_one_tenant(shared: Site) -> None:
+    others = frozenset(name for name in ACCOUNTS.accounts if ACCOUNTS.tenant_of(name) != "biology")
+    shared.operator.partitions["bio"] = AllExcept(others)
+    done = await shared.operations.operate(BIOLOGIST, NodeAct.DRAIN, "n1", "wet")
+    assert done.nodes[0].changed
+    shared.operator.partitions["bio"] = AllExcept(others - {min(others)})
+    with pytest.raises(PermissionRefused, match="admits accounts of other tenants"):
+        await shared.operations.operate(BIOLOGIST, NodeAct.UNDRAIN, "n1", "")
 
 
 @pytest.mark.spec("AUTH-4")

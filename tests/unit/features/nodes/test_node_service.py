@@ -12,6 +12,7 @@ from lattice.domain.source import LIVE, Source
 from lattice.features.nodes.service.nodes import NodeService
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.presences import NoPresences
 
 
 @pytest.mark.spec("ALLOC-7")
@@ -25,6 +26,6 @@ async def test_nodes_tell_their_own_age(monkeypatch: pytest.MonkeyPatch) -> None
     )
     source = Source(name=LIVE, ok=True, as_of=clock.now(), age_s=1.0)
     monkeypatch.setattr(scheduler, "live", lambda: SchedulerReading(cluster, source))
-    answer = await NodeService(scheduler).nodes(frozenset(), "")
+    answer = await NodeService(scheduler, NoPresences()).nodes(frozenset(), "")
     assert answer.sources[0].age_s == 5.0
     assert answer.sources[0].as_of == clock.now() - timedelta(seconds=4)

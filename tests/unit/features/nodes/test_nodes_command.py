@@ -7,7 +7,7 @@ import pytest
 
 from lattice.base.errors import UsageError
 from lattice.base.text import cells
-from lattice.features.nodes.command.nodes import nodes
+from lattice.features.nodes.command import nodes
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell
 

@@ -11,13 +11,13 @@ from typing import Any
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.output import OutputAccess
 from lattice.base.errors import Unavailable
-from lattice.domain.accounted import AccountedUse
 from lattice.domain.allocation import State
 from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
-from lattice.features.report.service.kept import KeptSummaries
-from lattice.features.report.service.measuring import RunMeter
-from lattice.features.report.service.reporting import ReportService
+from lattice.domain.runsummary import AccountedUse
+from lattice.features.report.service.report import ReportService
+from lattice.features.report.service.run_meter import RunMeter
+from lattice.features.report.service.summaries import StoredSummaries
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -167,8 +167,8 @@ class Site:
         return RunMeter(self.store, self.accounting, self.clock)
 
     @property
-    def kept(self) -> KeptSummaries:
-        return KeptSummaries(self.objects)
+    def kept(self) -> StoredSummaries:
+        return StoredSummaries(self.objects)
 
     def service(self, **more: Any) -> ReportService:
         sharing = sharing_parts(InMemoryStateStore(self.clock))

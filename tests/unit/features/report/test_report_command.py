@@ -13,7 +13,7 @@ from lattice.base.errors import DataUnavailable, LatticeError, UsageError
 from lattice.base.fast_start import argv
 from lattice.base.style import Style
 from lattice.base.text import cells
-from lattice.domain.accounted import AccountedUse
+from lattice.domain.runsummary import AccountedUse
 from lattice.features.report.command import REPORT, read_attempt
 from lattice.features.report.render import report_text
 from tests.fakes.shell import NOW, FakeShell

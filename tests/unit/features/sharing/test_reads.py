@@ -15,7 +15,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.sharing import ReadKind, ReadRecord, Standing
 from lattice.features.sharing.model import MOST_HOURS, noted
 from lattice.features.sharing.service import reads
-from lattice.features.sharing.service.reads import KEPT, READS, WrittenReads
+from lattice.features.sharing.service.reads import READS, RETENTION, WrittenReads
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
@@ -140,7 +140,7 @@ async def test_reads_of_another_job_are_not_shown(site: Site) -> None:
 
 async def test_after_its_time_a_record_is_gone_and_its_key_is_removed(site: Site) -> None:
     await site.read()
-    site.clock.advance(KEPT.total_seconds() + 1)
+    site.clock.advance(RETENTION.total_seconds() + 1)
     assert await site.times() == {}
     await site.read("carol")
     assert [key for key in site.state.space.entries if key.endswith("/bob")] == []

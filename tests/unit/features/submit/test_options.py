@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
 from lattice.domain.labels import read_comment
-from lattice.domain.sbatch import script_words, short_options
+from lattice.domain.sbatch import script_options, short_options
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.service.options import (
@@ -166,10 +166,10 @@ def test_a_letter_within_a_value_is_no_option() -> None:
 def test_a_scripts_own_words() -> None:
     head = '#!/bin/sh\n#SBATCH -J "a b" --x # not this\n#comment\n\n  \n'
     script = head + "#SBATCH --y=1\ntrue\n#SBATCH -z"
-    assert script_words(script) == ("-J", "a b", "--x", "--y=1")
-    assert script_words("#SBATCH --open 'quote") == ("--open", "'quote")
+    assert script_options(script) == ("-J", "a b", "--x", "--y=1")
+    assert script_options("#SBATCH --open 'quote") == ("--open", "'quote")
 
 
 @given(st.text())
 def test_any_script_can_be_looked_at(script: str) -> None:
-    script_words(script)
+    script_options(script)

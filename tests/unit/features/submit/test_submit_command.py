@@ -14,8 +14,7 @@ import pytest
 from lattice.base.call import IDEMPOTENCY_KEY
 from lattice.base.errors import NotFound, PermissionRefused, UsageError
 from lattice.base.fast_start import argv
-from lattice.features.submit.command.cancel import CANCEL, cancel
-from lattice.features.submit.command.submit import SUBMIT, submit, wrapped
+from lattice.features.submit.command import CANCEL, SUBMIT, cancel, submit, wrapped
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell, Told
 

@@ -23,26 +23,26 @@ from lattice.features.telemetry.convert.batches import (
     batch_of,
     series_of,
 )
-from lattice.features.telemetry.convert.looks import (
+from lattice.features.telemetry.convert.job_settings import (
+    NodeJobSettings,
+    StampedRun,
+    settings_message,
+    settings_of,
+)
+from lattice.features.telemetry.convert.snapshots import (
     BadSnapshot,
-    LookAsked,
+    SnapshotRequest,
     Want,
     alert_message,
     alert_of,
+    news_of,
+    node_snapshot_message,
     opening_bytes,
     opening_of,
-    sight_message,
     snapshot_message,
     snapshot_of,
-    tell_of,
 )
 from lattice.features.telemetry.convert.stamps import Stamps
-from lattice.features.telemetry.convert.told import (
-    StampedRun,
-    ToldJobs,
-    told_message,
-    told_of,
-)
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 T0_MS = 1_794_702_411_000
@@ -187,11 +187,11 @@ def test_a_job_that_cant_be_one_is_counted_whole(job: pb.JobSamples) -> None:
 @given(st.binary(max_size=200))
 def test_garbage_makes_no_number(garbage: bytes) -> None:
     try:
-        told = tell_of(garbage, "n1", 7)
+        told = news_of(garbage, "n1", 7)
     except BadSnapshot:
         return
     if isinstance(told, NodeMeasured):
-        for sample in told.sight.now.samples:
+        for sample in told.snapshot.now.samples:
             assert math.isfinite(sample.value)
 
 
@@ -257,18 +257,18 @@ def test_a_sight_has_the_counters_of_before_and_all_of_now() -> None:
     before = JobSnapshot(IDENTITY, T0, 30.0, (gauge, counter))
     now = JobSnapshot(IDENTITY, T0 + 30, 30.0, (gauge, counter))
     progress = Progress(output=T0, network=T0 + 1)
-    sight = sight_message(T0, before, now, (ALERT,), progress, T0 - 500)
-    told = tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
+    sight = node_snapshot_message(T0, before, now, (ALERT,), progress, T0 - 500)
+    told = news_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
     assert isinstance(told, NodeMeasured)
-    assert told.sight.before == JobSnapshot(IDENTITY, T0, 30.0, (counter,))
-    assert told.sight.now == now
-    assert (told.sight.firing, told.sight.progress) == ((ALERT,), progress)
-    assert told.sight.judged_since == T0 - 500
+    assert told.snapshot.before == JobSnapshot(IDENTITY, T0, 30.0, (counter,))
+    assert told.snapshot.now == now
+    assert (told.snapshot.firing, told.snapshot.progress) == ((ALERT,), progress)
+    assert told.snapshot.judged_since == T0 - 500
     sight.judged_since = float("nan")
     with pytest.raises(BadSnapshot, match="no moment"):
-        tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
+        news_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
     assert all(
-        CATALOGUE[each.metric].kind is MetricKind.COUNTER for each in told.sight.before.samples
+        CATALOGUE[each.metric].kind is MetricKind.COUNTER for each in told.snapshot.before.samples
     )
 
 
@@ -282,7 +282,7 @@ ALERT = Alert(
     unit="%",
     since=T0 - 60,
     time=T0,
-    words="GPU-1 is used 3 % of the time, less than 10 %, since 60 s.",
+    text="GPU-1 is used 3 % of the time, less than 10 %, since 60 s.",
     remedy="Look at the input pipeline.",
 )
 
@@ -295,7 +295,7 @@ def test_alerts_and_ends_come_out_as_they_went_in() -> None:
         None: pb.LookTell(),
     }
     for expected, message in tells.items():
-        assert tell_of(message.SerializeToString(), "n1", 7) == expected
+        assert news_of(message.SerializeToString(), "n1", 7) == expected
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_an_alert_that_cant_be_one_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_an_opening_says_what_is_wanted_of_which_attempt() -> None:
     for want in Want:
-        asked = LookAsked(7, want, T0)
+        asked = SnapshotRequest(7, want, T0)
         assert opening_of(opening_bytes(asked)) == asked
 
 
@@ -347,8 +347,8 @@ def test_a_question_that_is_none_is_refused(opening: bytes) -> None:
     st.dictionaries(st.integers(1, 2**31), st.lists(st.integers(0, 63), min_size=1).map(tuple)),
 )
 def test_what_servers_tell_comes_out_as_it_went_in(modes: Any, usual: Mode, gpus: Any) -> None:
-    told = ToldJobs(modes, usual, gpus)
-    assert told_of(told_message(told)) == told
+    told = NodeJobSettings(modes, usual, gpus)
+    assert settings_of(settings_message(told)) == told
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
@@ -374,10 +374,10 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
     MOMENTS,
 )
 def test_whose_jobs_are_comes_out_as_it_went_in(runs: Any, as_of: float) -> None:
-    told = told_of(told_message(ToldJobs(stamping=True, runs=runs, as_of=as_of)))
-    assert told == ToldJobs(stamping=True, runs=runs)
+    told = settings_of(settings_message(NodeJobSettings(stamping=True, runs=runs, as_of=as_of)))
+    assert told == NodeJobSettings(stamping=True, runs=runs)
     assert told.as_of == as_of
-    assert told_of(told_message(ToldJobs(stamping=False, runs=runs))).runs == {}
+    assert settings_of(settings_message(NodeJobSettings(stamping=False, runs=runs))).runs == {}
 
 
 @pytest.mark.parametrize(
@@ -394,8 +394,8 @@ def test_whose_jobs_are_comes_out_as_it_went_in(runs: Any, as_of: float) -> None
 )
 def test_half_a_name_is_none(wrong: dict[str, Any]) -> None:
     whole = {"job_id": 7, "started": T0, "alloc": "7", "attempt": 1, "user": "alice"}
-    assert set(told_of(_named(whole)).runs) == {7}
-    assert told_of(_named(whole | wrong)).runs == {}
+    assert set(settings_of(_named(whole)).runs) == {7}
+    assert settings_of(_named(whole | wrong)).runs == {}
 
 
 def _named(stamps: dict[str, Any]) -> pb.JobsTold:
@@ -404,5 +404,5 @@ def _named(stamps: dict[str, Any]) -> pb.JobsTold:
 
 def test_a_mode_of_a_newer_server_is_the_usual_one() -> None:
     modes = [pb.JobMode(job_id=7, mode="frenzy"), pb.JobMode(job_id=8, mode="debug")]
-    told = told_of(pb.JobsTold(usual="lazy", modes=modes))
+    told = settings_of(pb.JobsTold(usual="lazy", modes=modes))
     assert (told.usual, dict(told.modes)) == (Mode.PROD, {8: (Mode.DEBUG, None)})

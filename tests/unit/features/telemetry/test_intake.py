@@ -17,12 +17,12 @@ from lattice.domain.metric import CATALOGUE, Labels, Provenance, labelled
 from lattice.features.telemetry.convert.batches import (
     JobColumns,
     SeriesColumn,
+    StoredBatch,
     batch_message,
     batch_of,
 )
-from lattice.features.telemetry.convert.stamps import STAMPED
 from lattice.features.telemetry.service.intake import SampleIntake
-from lattice.features.telemetry.service.sample_writer import SampleWriting, TakenSamples
+from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
@@ -30,6 +30,8 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.supervised import SupervisedLoops
 
+STAMPED = ("alloc", "attempt", "node", "project", "tenant", "user", "vcluster", "source")
+"""The labels that are added to every series; the catalogue uses none of these names."""
 CPU = "cpu_seconds_total"
 PROBE = Provenance.HOST_LOCAL_PROBE
 
@@ -81,7 +83,7 @@ class Site:
         at: tuple[float, ...] = (-30.0, 0.0),
         lost: int = 0,
         started: float | None = None,
-    ) -> TakenSamples:
+    ) -> StoredBatch:
         times_ms = tuple(round((self.now + each) * 1000) for each in at)
         begun = self.started + 0.3 if started is None else started
         batch = batch_message([JobColumns(job_id, begun, times_ms, series)], lost)
@@ -98,7 +100,7 @@ async def site() -> AsyncIterator[Site]:
 @pytest.mark.spec("SRC-1", "TOP-2")
 @pytest.mark.threat("metric-writer")
 async def test_whose_a_series_is_is_slurms_word(site: Site) -> None:
-    assert await site.bring(site.columns(10.0, 12.5)) == TakenSamples(2)
+    assert await site.bring(site.columns(10.0, 12.5)) == StoredBatch(2)
     ((labels, points),) = site.store.named("lattice_cpu_seconds_total").items()
     assert dict(labels) == {
         "__name__": "lattice_cpu_seconds_total",
@@ -134,12 +136,12 @@ def test_no_metric_has_a_label_that_is_stamped() -> None:
 
 @pytest.mark.spec("SRC-2")
 async def test_what_was_not_measured_is_no_point(site: Site) -> None:
-    assert await site.bring(site.columns(math.nan, 12.5, late_ms=(0, 40))) == TakenSamples(1)
+    assert await site.bring(site.columns(math.nan, 12.5, late_ms=(0, 40))) == StoredBatch(1)
     ((_, points),) = site.store.named("lattice_cpu_seconds_total").items()
     assert points == {site.now + 0.04: 12.5}
-    assert await site.bring(site.columns(math.nan, math.nan)) == TakenSamples(0)
-    assert await site.bring(site.columns(math.nan), at=(0.0,)) == TakenSamples(0)
-    assert await site.bring(site.columns(13.0), at=(1.0,)) == TakenSamples(1)
+    assert await site.bring(site.columns(math.nan, math.nan)) == StoredBatch(0)
+    assert await site.bring(site.columns(math.nan), at=(0.0,)) == StoredBatch(0)
+    assert await site.bring(site.columns(13.0), at=(1.0,)) == StoredBatch(1)
 
 
 # Attack 20: samples of a job that is not on the node, or under another's name.
@@ -241,7 +243,7 @@ async def test_while_the_store_is_away_the_node_keeps_it(site: Site) -> None:
     with pytest.raises(Unavailable, match="did not answer"):
         await site.bring(site.columns(1.0, 2.0))
     site.store.away = False
-    assert await site.bring(site.columns(1.0, 2.0)) == TakenSamples(2)
+    assert await site.bring(site.columns(1.0, 2.0)) == StoredBatch(2)
     assert site.intake.counts.samples_stored_total == 2
 
 

@@ -11,26 +11,25 @@ import pytest
 from grpc import aio
 
 from lattice.domain.peer import PeerIdentity, PeerKind
-from lattice.features.telemetry.convert.batches import Unpacked
+from lattice.features.telemetry.convert.batches import StoredBatch, Unpacked
 from lattice.features.telemetry.rpc import MetricIntakeRpc
-from lattice.features.telemetry.service.sample_writer import TakenSamples
 from lattice.wire import peerguard
-from lattice.wire.door import Context, GuardingInterceptor
+from lattice.wire.interceptor import Context, GuardingInterceptor
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import (
     MetricIntakeStub,
     add_MetricIntakeServicer_to_server,
 )
-from tests.unit.features.telemetry.test_telling import Site
+from tests.unit.features.telemetry.test_job_settings_publisher import Site
 
 
 class Intake:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Unpacked]] = []
 
-    async def store(self, node: str, batch: Unpacked) -> TakenSamples:
+    async def store(self, node: str, batch: Unpacked) -> StoredBatch:
         self.asked.append((node, batch))
-        return TakenSamples(3, 1, "why")
+        return StoredBatch(3, 1, "why")
 
 
 def _as_node(name: str) -> Token[PeerIdentity]:
@@ -64,7 +63,7 @@ async def test_without_a_store_samples_are_taken_for_nothing() -> None:
 @pytest.mark.spec("TOP-2")
 async def test_a_node_is_told_of_its_own_jobs() -> None:
     site = Site()
-    site.telling.look()
+    site.telling.check()
     rpc = MetricIntakeRpc(None, site.telling)
     token = _as_node("n2")
     try:

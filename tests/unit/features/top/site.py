@@ -19,7 +19,7 @@ from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.top.model import TopAnswer, TopQuery
-from lattice.features.top.service.looking import TopService
+from lattice.features.top.service.top import TopService
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -92,7 +92,7 @@ class CountedLooks(InMemoryNodeLooks):
         super().__init__()
         self.asked: list[Collection[str] | None] = []
 
-    async def look(
+    async def read(
         self,
         attempt: JobAttempt,
         *,
@@ -100,7 +100,7 @@ class CountedLooks(InMemoryNodeLooks):
         within_s: float = 3.0,
     ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
         self.asked.append(only)
-        return await super().look(attempt, only=only, within_s=within_s)
+        return await super().read(attempt, only=only, within_s=within_s)
 
 
 class Site:
@@ -142,4 +142,4 @@ class Site:
         )
 
     async def look(self, name: str = "1", actor: Actor = ALICE, **query: Any) -> TopAnswer:
-        return await self.service().look(actor, name, TopQuery(**query))
+        return await self.service().read(actor, name, TopQuery(**query))

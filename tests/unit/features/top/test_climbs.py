@@ -11,7 +11,7 @@ import pytest
 
 from lattice.domain.measured import SHOWN, Making, Shown
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.top.service.climbs import Climbs, of_all
+from lattice.features.top.service.composer import Climbs, of_all
 from lattice.observe.metric_query import OwnerFilter
 
 OWNER = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))

@@ -15,11 +15,11 @@ from textual.worker import WorkerCancelled
 from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.base.style import Style
 from lattice.features.top.command import screen
-from lattice.features.top.command.question import Question
+from lattice.features.top.command.screen import job_size
 from lattice.features.top.command.screen_app import LiveTop
-from lattice.features.top.command.screen_job import JobSize, job_size
-from lattice.features.top.command.screen_state import TopScreenState
+from lattice.features.top.command.screen_state import JobSize, TopScreenState
 from lattice.features.top.model import TopAnswer, TopMode
+from lattice.features.top.operations import TopRequest
 from tests.fakes.shell import FakeShell, StillClock
 from tests.unit.features.top.screens import GIB, NOW, answer, row
 
@@ -147,7 +147,7 @@ async def test_pause_holds_the_time() -> None:
     async with app.run_test() as pilot:
         await pilot.press("p")
         app._clock.passed_s = 12.0  # type: ignore[attr-defined]
-        app.look()
+        app.poll()
         app.paint()
         await pilot.pause()
         assert "paused, 12 s old" in shown(app)
@@ -169,13 +169,13 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
     app = live(desk)
     async with app.run_test() as pilot:
         app._clock.passed_s = 30.0  # type: ignore[attr-defined]
-        app.look()
+        app.poll()
         await settled(app, pilot)
         text = shown(app)
         assert "The server does not answer. This is 30 s old." in text
         assert "n10" in text, "what was known stays"
         desk.next = answer
-        app.look()
+        app.poll()
         await settled(app, pilot)
         assert "does not answer" not in shown(app)
 
@@ -189,7 +189,7 @@ async def test_a_right_that_has_ended_ends_the_screen() -> None:
     desk.next = gone
     app = live(desk)
     async with app.run_test() as pilot:
-        app.look()
+        app.poll()
         with suppress(WorkerCancelled):
             await settled(app, pilot)
     assert isinstance(app.failure, NotFound)
@@ -201,11 +201,11 @@ async def test_a_job_that_is_over_is_asked_about_no_more_and_stays() -> None:
     desk.next = lambda mode: answer(mode, ended=NOW - timedelta(seconds=62))
     app = live(desk)
     async with app.run_test() as pilot:
-        app.look()
+        app.poll()
         await settled(app, pilot)
         assert "ended 14:01:09" in shown(app)
-        app.look()
-        app.look()
+        app.poll()
+        app.poll()
         await settled(app, pilot)
         assert len(desk.asked) == 1
         await pilot.press("g")
@@ -226,11 +226,11 @@ async def test_one_look_at_a_time_and_keys_meanwhile() -> None:
     desk.next = slow
     app = live(desk)
     async with app.run_test() as pilot:
-        app.look()
+        app.poll()
         while not begun.is_set():
             await pilot.pause()
-        app.look()
-        app.look()
+        app.poll()
+        app.poll()
         await pilot.press("g", "question_mark")
         await pilot.pause()
         assert "the job goes on" in shown(app)
@@ -296,7 +296,7 @@ def test_without_textual_a_table_is_repainted_until_the_job_is_over(
     ]
     shell = plain_shell(lambda: looks.pop(0))
     shell.interactive = True
-    assert screen.run_screen(shell, Question(reference="42")) == 0
+    assert screen.run_screen(shell, TopRequest(id="42"), 5.0) == 0
     assert "lattice-hpc[tui]" in shell.notes[0]
     assert shell.out.count("\x1b[J") == 2
     assert "The server does not answer.; trying again." in shell.out
@@ -309,21 +309,21 @@ def test_without_textual_what_is_refused_at_first_is_an_error(
 ) -> None:
     monkeypatch.setattr(screen, "find_spec", lambda _: None)
     with pytest.raises(Unavailable):
-        screen.run_screen(plain_shell(Unavailable("away")), Question(reference="42"))
+        screen.run_screen(plain_shell(Unavailable("away")), TopRequest(id="42"), 5.0)
 
 
 def test_what_is_refused_at_first_never_opens_the_screen() -> None:
     shell = plain_shell(NotFound("not there"))
     shell.interactive = True
     with pytest.raises(NotFound):
-        screen.run_screen(shell, Question(reference="42"))
+        screen.run_screen(shell, TopRequest(id="42"), 5.0)
 
 
 def test_a_low_window_is_not_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "find_spec", lambda _: None)
     shell = plain_shell(encoded(answer(ended=NOW)))
     shell.style = Style(width=80, height=6, zone=NOW.tzinfo)
-    screen.run_screen(shell, Question(reference="42"))
+    screen.run_screen(shell, TopRequest(id="42"), 5.0)
     assert len(shell.out.splitlines()) <= 6
     assert "the window is too low" in shell.out
 

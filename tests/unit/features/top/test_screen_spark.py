@@ -65,11 +65,11 @@ def test_the_scale_is_fixed(low: float, times: float, ramp: Ramp) -> None:
 
 
 @pytest.mark.spec("TOP-3")
-def test_a_cell_is_as_high_as_its_peak_and_as_bright_as_its_mean() -> None:
+def test_a_cell_is_as_high_as_its_peak_and_its_colour_follows_the_mean() -> None:
     burst = [(float(each), 100.0 if each == 5 else 0.0) for each in range(101)]
     cells = spark(burst, 11, GPU)
     (peak,) = [each for each in cells if each[0] == GPU.glyphs[-1]]
-    assert peak[1] == GPU.looks[0]
+    assert peak[1] == GPU.colours[0]
     assert {each[0] for each in cells} == {GPU.glyphs[-1], GPU.glyphs[0]}
 
 
@@ -91,7 +91,7 @@ def test_a_short_past_stands_at_the_right() -> None:
 def test_gpus_and_hosts_look_different() -> None:
     assert not set(GPU.glyphs) & set(HOST.glyphs)
     assert not set(GPU.plain) & set(HOST.plain)
-    assert not set(GPU.looks) & set(HOST.looks)
+    assert not set(GPU.colours) & set(HOST.colours)
 
 
 @given(st.none() | st.floats(0, 400), st.integers(0, 40), RAMPS, st.booleans())

@@ -10,8 +10,7 @@ import pytest
 from lattice.base.style import Style
 from lattice.base.text import cells
 from lattice.domain.measured import Shown
-from lattice.features.top.command.screen_job import JobSize
-from lattice.features.top.command.screen_state import TopScreenState
+from lattice.features.top.command.screen_state import JobSize, TopScreenState
 from lattice.features.top.command.screen_view import Line, ScreenView
 from lattice.features.top.model import TopAnswer, TopMode
 from lattice.features.top.render.spark import GPU, HOST

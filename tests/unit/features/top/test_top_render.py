@@ -28,8 +28,7 @@ from lattice.features.top.model import (
     TopRow,
     columns_of,
 )
-from lattice.features.top.render.commas import commas
-from lattice.features.top.render.plain import plain
+from lattice.features.top.render.plain import commas, plain
 
 NOW = datetime(2026, 11, 15, 14, 2, 11, tzinfo=UTC)
 USED = {

@@ -26,8 +26,7 @@ from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopMode, TopQuery, TopRow
 from lattice.features.top.operations import TopRequest
-from lattice.features.top.service.attempt import Stretch
-from lattice.features.top.service.shaping import (
+from lattice.features.top.service.rows import (
     JUST_BEGUN,
     NO_GPUS,
     NONE_TIMED,
@@ -35,7 +34,7 @@ from lattice.features.top.service.shaping import (
     ONE_SAMPLE,
     TOO_SHORT,
 )
-from lattice.features.top.service.stored import StoredValues
+from lattice.features.top.service.stored import StoredValues, Stretch
 from lattice.observe.metric_query import OwnerFilter
 from lattice.wire.convert import value_of
 from lattice.wire.v1.top_pb2 import QueryMetricsRequest
@@ -71,12 +70,12 @@ async def test_a_silent_store_is_stood_in_for_by_the_agents_and_it_says_so() -> 
     measured(site, "n1", cpu=150.0, memory_used_bytes=2e9)
     measured(site, "n2", cpu=50.0, memory_used_bytes=1e9)
     service = site.service()
-    answer = await service.look(ALICE, "1", TopQuery())
+    answer = await service.read(ALICE, "1", TopQuery())
     assert answer.notes[0].startswith("The metric store does not answer; these are the agents'")
     site.clock.advance(180)
     for node, cpu in (("n1", 150.0), ("n2", 50.0)):
         measured(site, node, cpu=cpu, memory_used_bytes=1.5e9)
-    answer = await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
+    answer = await service.read(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     assert answer.origin.via == "agents (the metric store does not answer)"
     assert answer.origin.last_error == "it did not answer within 2 s"
     assert any("has not answered for 3 min" in each for each in answer.notes)
@@ -95,7 +94,7 @@ async def test_a_store_that_hangs_counts_as_silent() -> None:
     stored = StoredValues(Hanging(), now_s=0.0, grace_s=0.01)  # type: ignore[arg-type]
     owner = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
     with pytest.raises(StoreSilent):
-        await stored.look(owner, TopQuery(), Stretch(2e9, 3600, True, None), 30.0, ("n1",))
+        await stored.read(owner, TopQuery(), Stretch(2e9, 3600, True, None), 30.0, ("n1",))
 
 
 async def test_what_is_over_needs_the_store() -> None:
@@ -167,12 +166,12 @@ async def test_at_most_sixteen_nodes_are_asked_why_and_not_again_at_once() -> No
     service = site.service()
     for number in range(1, 41):
         site.looks.silences[f"n{number}"] = NodeUnreachable(f"n{number}", "its agent is not linked")
-    await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
-    await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
+    await service.read(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
+    await service.read(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     assert len(site.looks.asked) == 1
     assert len(site.looks.asked[0] or ()) == 16
     site.clock.advance(5)
-    await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
+    await service.read(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     assert len(site.looks.asked) == 2, "a silence is asked about again soon"
 
 

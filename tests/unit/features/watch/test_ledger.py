@@ -52,7 +52,7 @@ def test_an_alert_is_told_when_it_fires_and_when_it_clears() -> None:
     ledger.alert("n1", alert())
     look(ledger, alert())
     ledger.alert("n1", alert())
-    ledger.alert("n1", alert(phase=Phase.CLEARED, time=BEGUN + 240, words="It works."))
+    ledger.alert("n1", alert(phase=Phase.CLEARED, time=BEGUN + 240, text="It works."))
     look(ledger)
     fired, cleared = told(ledger)
     assert isinstance(fired, WatchAlert)
@@ -94,10 +94,10 @@ def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
     look(ledger, at=NOW - 25)
     ledger.silent(silence(since=NOW - 25), NOW)
     assert brief(ledger) == [("n1", "node", "stale")]
-    ledger.look(NOW + LOST_AFTER_S - 1)
+    ledger.advance(NOW + LOST_AFTER_S - 1)
     assert told(ledger) == [], "what it told last may be old without it being lost"
-    ledger.look(NOW + LOST_AFTER_S)
-    ledger.look(NOW + LOST_AFTER_S + 60)
+    ledger.advance(NOW + LOST_AFTER_S)
+    ledger.advance(NOW + LOST_AFTER_S + 60)
     (lost,) = told(ledger)
     assert isinstance(lost, WatchAlert)
     assert (lost.rule, lost.severity, lost.phase) == (NODE_LOST, Severity.CRITICAL, Phase.FIRING)
@@ -114,7 +114,7 @@ def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
 def test_a_job_begins_before_its_agent_knows_of_it() -> None:
     ledger = AlertLedger()
     ledger.silent(silence("it does not know this job", since=None), NOW)
-    ledger.look(NOW + 1)
+    ledger.advance(NOW + 1)
     look(ledger, at=NOW + 2, fresh=True)
     assert told(ledger) == []
 
@@ -123,9 +123,9 @@ def test_a_job_begins_before_its_agent_knows_of_it() -> None:
 def test_a_node_that_was_never_heard_is_told_of_too() -> None:
     ledger = AlertLedger()
     ledger.silent(silence(since=None), NOW)
-    ledger.look(NOW + 5)
+    ledger.advance(NOW + 5)
     assert brief(ledger) == [("n1", "node", "stale")]
-    ledger.look(NOW + LOST_AFTER_S)
+    ledger.advance(NOW + LOST_AFTER_S)
     assert brief(ledger) == [("n1", NODE_LOST, "firing")]
 
 
@@ -147,7 +147,7 @@ def test_an_agent_that_restarts_soon_is_not_a_node_lost() -> None:
     look(ledger)
     ledger.silent(silence(), NOW)
     look(ledger, at=NOW + 4, fresh=True)
-    ledger.look(NOW + 60)
+    ledger.advance(NOW + 60)
     assert brief(ledger) == [("n1", "node", "stale"), ("n1", "node", "back")]
 
 
@@ -273,10 +273,10 @@ class TestAnotherReplica:
     def test_does_not_lose_a_node_again(self) -> None:
         ledger = AlertLedger()
         ledger.silent(silence(), NOW)
-        ledger.look(NOW + LOST_AFTER_S)
+        ledger.advance(NOW + LOST_AFTER_S)
         other = self.resumed(ledger)
         other.silent(silence(), NOW + 30)
-        other.look(NOW + 90)
+        other.advance(NOW + 90)
         assert told(other) == []
         look(other, at=NOW + 100)
         assert brief(other) == [("n1", "node", "back"), ("n1", NODE_LOST, "cleared")]
@@ -339,7 +339,7 @@ def happen(ledger: AlertLedger, step: object, now: float) -> float:
             look(ledger, *([alert(time=now)] if fires else []), at=now, fresh=fresh)
         case ("pass", float() as seconds):
             now += seconds
-            ledger.look(now)
+            ledger.advance(now)
     return now
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lattice.domain.alert import Alert, Phase
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Per, Sample, labelled
-from lattice.features.watch.node.judging import AlertJudge
+from lattice.features.watch.node.judge import AlertJudge
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, snapshot
 
 _LABELS = {
@@ -119,7 +119,7 @@ def test_no_alert_is_from_the_future_or_begins_after_it_is_told(
 ) -> None:
     for change in changes_of(history):
         assert BEGUN <= change.since <= change.time
-        assert change.words.strip()
+        assert change.text.strip()
 
 
 @pytest.mark.spec("WATCH-2")

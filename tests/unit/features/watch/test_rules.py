@@ -9,7 +9,7 @@ import pytest
 from lattice.domain.alert import Alert, AlertRule, Phase, Progress, Severity
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, MetricReading, labelled
-from lattice.features.watch.node.judging import AlertJudge, judge_factory
+from lattice.features.watch.node.judge import AlertJudge, judge_factory
 from lattice.observe.thresholds import Thresholds
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, absent, card, sample, snapshot
 
@@ -42,8 +42,8 @@ class TestAGpuThatIdles:
         assert (fired.rule, fired.subject, fired.phase) == (AlertRule.GPU_IDLE, CARD, Phase.FIRING)
         assert (fired.value, fired.bound, fired.unit) == (3, 10, "%")
         assert (fired.since, fired.time) == (BEGUN, BEGUN + 90)
-        assert "3 %" in fired.words
-        assert "10 %" in fired.words
+        assert "3 %" in fired.text
+        assert "10 %" in fired.text
         assert fired.remedy
         assert judge.firing == (fired,)
 
@@ -126,7 +126,7 @@ class TestAHang:
         assert (fired.rule, fired.severity) == (AlertRule.GPU_HANG, Severity.CRITICAL)
         assert (fired.value, fired.bound, fired.unit) == (90, 160, "W")
         assert fired.since == BEGUN + 60
-        assert "hang" in fired.words
+        assert "hang" in fired.text
 
     @pytest.mark.spec("WATCH-2")
     def test_a_host_that_spins_is_no_progress(self) -> None:
@@ -232,7 +232,7 @@ class TestNetworkErrors:
     @pytest.mark.spec("WATCH-2")
     def test_the_nodes_own_is_called_that(self) -> None:
         changes = judged(AlertJudge(), traffic((0, 0, 0), (30, 1e5, 1e3), scope="node"))
-        assert "whole node" in changes[0].words
+        assert "whole node" in changes[0].text
 
 
 EDGES = (0.0001, 0.001, 0.002, 0.008, 0.016, 0.5)
@@ -283,7 +283,7 @@ class TestIoLatency:
         judged(judge, [storage.look(0)])
         (fired,) = judged(judge, [storage.look(30, beyond=100)])
         assert fired.value is None
-        assert "longer than 500 ms" in fired.words
+        assert "longer than 500 ms" in fired.text
 
     @pytest.mark.spec("WATCH-2")
     def test_a_jump_against_its_own_past(self) -> None:
@@ -292,7 +292,7 @@ class TestIoLatency:
         storage.take(100, 0.002)
         (fired,) = judged(judge, [storage.look(at)])
         assert (fired.value, fired.bound) == (2, 1)
-        assert "usual for this job" in fired.words
+        assert "usual for this job" in fired.text
 
     @pytest.mark.spec("WATCH-2")
     def test_without_a_past_it_is_no_jump(self) -> None:
@@ -343,7 +343,7 @@ class TestOomKill:
             Severity.CRITICAL,
             1,
         )
-        assert "4 GiB" in fired.words
+        assert "4 GiB" in fired.text
         assert "--mem" in fired.remedy
         assert judged(judge, [self.killed(60, 1), self.killed(630, 1)]) == []
         assert phases(judged(judge, [self.killed(660, 1)])) == [("oom_kill", "cleared")]
@@ -379,7 +379,7 @@ class TestThrottle:
         judge = AlertJudge()
         (fired,) = judged(judge, [self.slowed(0, hw_thermal=1, hw_slowdown=1, sw_power_cap=0)])
         assert fired.severity is Severity.CRITICAL
-        assert "heat" in fired.words
+        assert "heat" in fired.text
         assert phases(judged(judge, [self.slowed(30, hw_thermal=0)])) == [("throttle", "cleared")]
 
     @pytest.mark.spec("WATCH-2")
@@ -395,7 +395,7 @@ class TestThrottle:
         looks = [self.slowed(0, power_brake=1, hw_slowdown=1)]
         (fired,) = judged(AlertJudge(), looks)
         assert fired.severity is Severity.CRITICAL
-        assert "power limit" in fired.words
+        assert "power limit" in fired.text
 
     @pytest.mark.spec("WATCH-2")
     def test_idle_clocks_are_no_throttle(self) -> None:
@@ -416,7 +416,7 @@ class TestXid:
         (fired,) = judged(AlertJudge(), [self.errors(0), self.errors(30, x79=1)])
         assert (fired.rule, fired.severity) == (AlertRule.XID, Severity.CRITICAL)
         assert fired.subject == f"{CARD}/xid79"
-        assert "fallen off the bus" in fired.words
+        assert "fallen off the bus" in fired.text
 
     @pytest.mark.spec("WATCH-2")
     def test_what_was_there_at_the_first_look_is_not_this_jobs(self) -> None:

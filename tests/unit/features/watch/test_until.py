@@ -144,7 +144,7 @@ def test_what_is_not_understood_is_refused_with_what_could_be_meant(text: str, t
 @given(st.text(max_size=40))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
-        words = parse_until(text).words
+        words = parse_until(text).text
     except UsageError as refusal:
         words = text.strip() if refusal.hint else "refused without a hint"
     assert words == text.strip()

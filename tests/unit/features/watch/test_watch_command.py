@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from lattice.base.errors import UsageError
 from lattice.base.fast_start import argv
 from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
+from lattice.features.watch.command import notify
 from lattice.features.watch.command.watch import WATCH
+from lattice.features.watch.model import WatchNote, WatchNoteKind
 from lattice.features.watch.operations import KINDS
-from lattice.features.watch.render.values import number, span
+from lattice.features.watch.render import number, span
 from tests.eventually import eventually
 from tests.fakes.shell import FakeFollowed, FakeShell
 
@@ -400,6 +404,18 @@ class TestNotices:
         shell = shell_of(alert(), ended())
         assert run(shell, "42", "--notify", "/no/such/program") == 0
         assert "can't be run" in shell.warnings[0]
+
+    def test_commands_that_do_not_end_are_killed_and_reaped(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(notify, "_LAST_S", 0.2)
+        notice = notify.OwnCommand(["sleep", "600"])
+        record = WatchNote(kind=WatchNoteKind.ALIVE, time=datetime.now(UTC))
+        for _ in range(3):
+            notice.send(FakeShell({}), record)
+        running = list(notice._running)
+        notice.end()
+        assert [each.returncode for each in running] == [-signal.SIGKILL] * 3
 
 
 @pytest.mark.parametrize(

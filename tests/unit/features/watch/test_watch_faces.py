@@ -24,7 +24,7 @@ from lattice.domain.node_snapshot import NodeMeasured
 from lattice.features.watch import operations
 from lattice.features.watch.model import WatchAlert, WatchNote, WatchNoteKind, WatchRecord
 from lattice.features.watch.stream_dedup import WatchDeduplicator
-from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.composition import Faces
 from lattice.wire.convert import value_of
 from lattice.wire.v1 import watch_pb2 as pb
 from lattice.wire.v1 import watch_pb2_grpc
@@ -204,7 +204,7 @@ def test_signs_of_life_are_for_who_asks() -> None:
     alive = WatchNote(kind=WatchNoteKind.ALIVE, time=SystemClock().now())
     assert list(WatchDeduplicator().record(alive)) == []
     assert list(WatchDeduplicator().alive(alive.time)) == []
-    reading = WatchDeduplicator(signs_of_life=True)
+    reading = WatchDeduplicator(heartbeats=True)
     assert list(reading.record(alive)) == [alive]
     assert [each.type for each in reading.alive(alive.time)] == ["note"]
 

@@ -9,7 +9,7 @@ import pytest
 from lattice.domain.jobfacts import FactKind
 from lattice.domain.node import NOT_LOOKED, HealthState, NodeHealth
 from lattice.probes.facts.gpus import Widths, gpu_facts
-from lattice.probes.gpuhealth import CardCondition, GpuLook
+from lattice.probes.gpuhealth import CardCondition, GpuReading
 
 GOOD = "GPU-11111111-2222-3333-4444-555555555555"
 BAD = "GPU-99999999-2222-3333-4444-555555555555"
@@ -37,7 +37,7 @@ def test_the_width_of_its_way_is_that_of_its_address(widths: Widths) -> None:
 
 @pytest.mark.spec("DIAG-4")
 def test_each_card_is_judged_by_itself(widths: Widths) -> None:
-    look = GpuLook(
+    look = GpuReading(
         time=1.0,
         cards=(
             CardCondition(uuid=GOOD, name="H100", nvlinks=18, nvlink_bytes_s=956e9),
@@ -56,7 +56,7 @@ def test_each_card_is_judged_by_itself(widths: Widths) -> None:
 
 @pytest.mark.spec("DIAG-4")
 def test_what_lasts_of_a_card_in_the_nodes_judgement_is_its_own(widths: Widths) -> None:
-    look = GpuLook(time=1.0, cards=(CardCondition(uuid=GOOD),))
+    look = GpuReading(time=1.0, cards=(CardCondition(uuid=GOOD),))
     health = NodeHealth(HealthState.WARNING, (f"{GOOD} is slowed down (hw_thermal)",))
     (card,), _ = gpu_facts((GOOD,), look, health, widths)
     assert (card.health, card.words) == ("warning", f"{GOOD} is slowed down (hw_thermal)")
@@ -64,7 +64,7 @@ def test_what_lasts_of_a_card_in_the_nodes_judgement_is_its_own(widths: Widths) 
 
 @pytest.mark.spec("DIAG-4")
 def test_a_card_that_nobody_saw_is_not_well(widths: Widths) -> None:
-    look = GpuLook(time=1.0, cards=(CardCondition(uuid=BAD),))
+    look = GpuReading(time=1.0, cards=(CardCondition(uuid=BAD),))
     (card,), (absence,) = gpu_facts((GOOD,), look, NOT_LOOKED, widths)
     assert card.health == ""
     assert absence.subject == GOOD
@@ -73,10 +73,10 @@ def test_a_card_that_nobody_saw_is_not_well(widths: Widths) -> None:
 @pytest.mark.spec("DIAG-4")
 @pytest.mark.parametrize(
     ("uuids", "look"),
-    [(None, None), ((GOOD,), None), ((GOOD,), GpuLook(time=1.0, failure="the driver hangs"))],
+    [(None, None), ((GOOD,), None), ((GOOD,), GpuReading(time=1.0, failure="the driver hangs"))],
 )
 def test_without_a_look_there_is_a_reason(
-    widths: Widths, uuids: tuple[str, ...] | None, look: GpuLook | None
+    widths: Widths, uuids: tuple[str, ...] | None, look: GpuReading | None
 ) -> None:
     facts, absences = gpu_facts(uuids, look, NOT_LOOKED, widths)
     assert facts == ()

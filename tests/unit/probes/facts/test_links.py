@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.jobfacts import FactKind, LinkFact, LinkKind, TransportFact
 from lattice.probes.facts.infiniband import speed_of
-from lattice.probes.facts.links import LinkProbe, NetworkLook, count_of, read_pairs, since
+from lattice.probes.facts.links import LinkProbe, NetworkReading, count_of, read_pairs, since
 from lattice.probes.facts.links import speed_of as slingshot_speed_of
 from tests.fakes.fact_trees import FactTree
 
@@ -23,8 +23,8 @@ def tree(tmp_path: Path) -> FactTree:
     return FactTree(tmp_path)
 
 
-def look(tree: FactTree, at_s: float = 1.0) -> NetworkLook:
-    return LinkProbe(tree.proc, tree.sys).look(at_s)
+def look(tree: FactTree, at_s: float = 1.0) -> NetworkReading:
+    return LinkProbe(tree.proc, tree.sys).read(at_s)
 
 
 def links(tree: FactTree) -> dict[str, LinkFact]:
@@ -132,7 +132,7 @@ def test_what_a_job_saw_is_what_was_counted_since(tree: FactTree) -> None:
 
 @pytest.mark.spec("DIAG-2")
 def test_a_node_that_tells_nothing_says_so(tmp_path: Path) -> None:
-    found = LinkProbe(tmp_path / "proc", tmp_path / "sys").look(1.0)
+    found = LinkProbe(tmp_path / "proc", tmp_path / "sys").read(1.0)
     assert (found.links, found.transport) == ((), None)
     assert [each.kind for each in found.absences()] == [FactKind.LINKS, FactKind.TRANSPORT]
 

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.jobfacts import FactKind
-from lattice.domain.probed import MountLook, MountsLook
-from lattice.probes.facts.mounts import file_system_of, lustre_counts, mount_facts, read_llite
-from lattice.probes.facts.nfs import MountCounts, read_mountstats
+from lattice.domain.probed import MountReport, MountsReport
+from lattice.probes.facts.mounts import (
+    MountCounts,
+    file_system_of,
+    lustre_counts,
+    mount_facts,
+    read_llite,
+    read_mountstats,
+)
 from tests.fakes.fact_trees import captured
 
 
@@ -79,11 +85,11 @@ def test_counts_stand_beside_the_mount_they_are_of(tmp_path: Path) -> None:
     folder = tmp_path / "proc/fs/lustre/llite/scratch-ffff8881"
     folder.mkdir(parents=True)
     (folder / "stats").write_text(captured("llite_stats.txt"))
-    look = MountsLook(
+    look = MountsReport(
         mounts=(
-            MountLook(path="/home", kind="nfs4", source="filer:/export/home", answered_s=0.01),
-            MountLook(path="/scratch", kind="lustre", source="mgs@tcp:/scratch", waited_s=2.0),
-            MountLook(path="/tmp", kind="tmpfs", source="tmpfs", answered_s=0.001),
+            MountReport(path="/home", kind="nfs4", source="filer:/export/home", answered_s=0.01),
+            MountReport(path="/scratch", kind="lustre", source="mgs@tcp:/scratch", waited_s=2.0),
+            MountReport(path="/tmp", kind="tmpfs", source="tmpfs", answered_s=0.001),
         ),
         statistics=captured("mountstats.txt"),
         unlooked="too many",
@@ -96,7 +102,7 @@ def test_counts_stand_beside_the_mount_they_are_of(tmp_path: Path) -> None:
 
 
 def test_what_a_mount_is_called_can_not_move_the_cursor() -> None:
-    look = MountsLook(mounts=(MountLook(path="/\x1b[2J", kind="nfs", source="\r\n"),))
+    look = MountsReport(mounts=(MountReport(path="/\x1b[2J", kind="nfs", source="\r\n"),))
     (fact,), _ = mount_facts(look)
     assert fact.path.isprintable()
     assert fact.source.isprintable()

@@ -1,19 +1,17 @@
-"""One tolerant decoder for each schema version, and their common parts.
+"""The rows of slurmdbd that are no domain objects.
 
-A decoder turns one raw record into one domain object, or None if the record has no identity. It
-never raises: a missing field or a field of a wrong type affects only that field.
+decoder.py  One tolerant decoder for all schema versions.
+build.py    Builds domain objects from the facts of a record.
+fields.py   Parsers of single fields.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
-from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation
-from lattice.domain.node import Node
 
 Raw = bytes | msgspec.Raw
 
@@ -42,26 +40,3 @@ class AssociationRow:
     account: str
     user: str = ""
     parent: str = ""
-
-
-class Schema(Protocol):
-    """Decodes the answers of one slurmrestd version."""
-
-    @property
-    def version(self) -> str:
-        """As in the path: `v0.0.38`."""
-
-    def job(self, raw: Raw, placing: Placing) -> Allocation | None:
-        """One record of slurmctld's job list."""
-
-    def past_job(self, raw: Raw, placing: Placing) -> PastRow | None:
-        """One record of slurmdbd's job list; None also for another cluster's."""
-
-    def node(self, raw: Raw) -> Node | None:
-        """One node."""
-
-    def account(self, raw: Raw) -> AccountRow | None:
-        """One account."""
-
-    def association(self, raw: Raw) -> AssociationRow | None:
-        """One association."""

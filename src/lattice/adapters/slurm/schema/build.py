@@ -233,7 +233,7 @@ class SlurmNodeFacts(msgspec.Struct, kw_only=True, gc=False):
     """A node's record in plain values; memory in mebibytes, as in Slurm."""
 
     name: str | None
-    words: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     cpus: int | None = None
     cpus_allocated: int | None = None
@@ -253,11 +253,11 @@ def node_of(facts: SlurmNodeFacts) -> Node | None:
     name = fields.text(facts.name)
     if not name:
         return None
-    words = tuple(fields.text(word, 64).lower() for word in facts.words[:32])
+    states = tuple(fields.text(state, 64).lower() for state in facts.states[:32])
     return Node(
         name=name,
-        state=node_state(words),
-        slurm_state="+".join(words) or "unknown",
+        state=node_state(states),
+        slurm_state="+".join(states) or "unknown",
         partitions=tuple(fields.text(each) for each in facts.partitions),
         cpus=fields.count(facts.cpus) or 0,
         cpus_allocated=fields.count(facts.cpus_allocated) or 0,
@@ -277,9 +277,9 @@ _BASE_READY = frozenset({"idle", "mixed", "allocated", "planned"})
 _BUSY = frozenset({"mixed", "allocated", "completing"})
 
 
-def node_state(words: tuple[str, ...]) -> NodeState:
+def node_state(states: tuple[str, ...]) -> NodeState:
     """Maps Slurm's base state and flags to one state. Not responding is not yet down."""
-    have = set(words)
+    have = set(states)
     if have & {"down", "error", "fail", "failing"}:
         return NodeState.DOWN
     if have & {"drain", "draining", "drained"}:

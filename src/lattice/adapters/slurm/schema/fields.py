@@ -111,13 +111,13 @@ _BY_WORD: dict[str, State] = {each.value.upper(): each for each in State}
 _BY_WORD["REQUEUE_FED"] = State.REQUEUED
 
 
-def state_of(words: str | Iterable[str] | None) -> State:
+def state_of(names: str | Iterable[str] | None) -> State:
     """The one state to show for Slurm's word, or for a base state with flags."""
-    if not words:
+    if not names:
         return State.UNKNOWN
-    if isinstance(words, str):
-        return _BY_WORD.get(words.upper(), State.UNKNOWN)
-    states = [_BY_WORD[word.upper()] for word in words if word.upper() in _BY_WORD]
+    if isinstance(names, str):
+        return _BY_WORD.get(names.upper(), State.UNKNOWN)
+    states = [_BY_WORD[name.upper()] for name in names if name.upper() in _BY_WORD]
     for flag in _FLAG_ORDER:
         if flag in states:
             return flag

@@ -22,12 +22,6 @@ from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, Usa
 from lattice.domain.peer import Issued, PeerIdentity
 from lattice.domain.state import Change, Delete, Expect, Put, StateStore
 from lattice.features.agents.model import Credentials, Enrolment
-from lattice.features.agents.service.generations import (
-    is_spent,
-    next_generation,
-    with_signed,
-    with_used,
-)
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     ENROLMENTS,
@@ -37,11 +31,24 @@ from lattice.features.agents.service.records import (
     EnrolmentToken,
     Revocation,
     at,
+    is_spent,
+    next_generation,
     read,
     token_key,
+    with_signed,
+    with_used,
     written,
 )
 from lattice.features.agents.service.trust import TrustedNodes, in_quarantine, node_named
+
+_log = logging.getLogger("lattice.agents")
+DEFAULT_TTL_S = 3600
+_SHORTEST_S, _LONGEST_S = 60, 7 * 86400
+_TOKEN_BYTES = 32
+_LONGEST_TOKEN = 256
+_PER_S, _BURST = 20.0, 100
+_SWEPT_AT_ONCE = 50
+_TRIES = 8
 
 
 class Bucket:
@@ -65,16 +72,6 @@ class Bucket:
         self._left -= 1
 
 
-_log = logging.getLogger("lattice.agents")
-DEFAULT_LIFE_S = 3600
-_SHORTEST_S, _LONGEST_S = 60, 7 * 86400
-_TOKEN_BYTES = 32
-_LONGEST_TOKEN = 256
-_PER_S, _BURST = 20.0, 100
-_SWEPT_AT_ONCE = 50
-_TRIES = 8
-
-
 class NodeAuthority(Protocol):
     """Signs certificates for the cluster and has the bundle that nodes trust."""
 
@@ -88,7 +85,7 @@ class NodeAuthority(Protocol):
         self,
         csr_pem: bytes,
         node: str,
-        life: timedelta,
+        lifetime: timedelta,
         *,
         after: datetime | None = None,
         generation: int = 0,
@@ -105,7 +102,7 @@ class EnrolmentService:
         store: StateStore,
         clock: Clock,
         *,
-        life: timedelta,
+        lifetime: timedelta,
         grant_keys: Iterable[bytes],
         replicas: Callable[[], tuple[str, ...]],
         development_token: str | None = None,
@@ -114,25 +111,25 @@ class EnrolmentService:
         self._trust = trust
         self._store = store
         self._clock = clock
-        self._life = life
+        self._lifetime = lifetime
         self._grant_keys = tuple(each.hex() for each in grant_keys)
         self._replicas = replicas
         self._development = _digest(development_token) if development_token else None
         self._bucket = Bucket(_PER_S, _BURST, clock)
 
-    async def create(self, actor: Actor, node: str, life_s: int = 0) -> Enrolment:
+    async def create(self, actor: Actor, node: str, ttl_s: int = 0) -> Enrolment:
         """Make a token for one node. Only the answer has it; the store has its digest."""
         node_named(node)
-        life_s = life_s or DEFAULT_LIFE_S
-        if not _SHORTEST_S <= life_s <= _LONGEST_S:
+        ttl_s = ttl_s or DEFAULT_TTL_S
+        if not _SHORTEST_S <= ttl_s <= _LONGEST_S:
             raise UsageError("A token lives from a minute to a week.", hint="Such as --for 1h.")
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        expires = self._clock.now().timestamp() + life_s
+        expires = self._clock.now().timestamp() + ttl_s
         record = EnrolmentToken(node=node, expires=expires, by=actor.sub)
         key = token_key(token)
         swept = await self._spent()
         await self._store.commit([Expect(key, 0)], [Put(key, written(record)), *swept])
-        _log.info("enrolment made", extra={"node": node, "by": actor.sub, "life_s": life_s})
+        _log.info("enrolment made", extra={"node": node, "by": actor.sub, "life_s": ttl_s})
         return Enrolment(node=node, token=token, expires=at(expires))
 
     async def _spent(self) -> list[Delete]:
@@ -212,7 +209,7 @@ class EnrolmentService:
     ) -> tuple[Issued, Certificate]:
         generation = next_generation(record, peer)
         issued = self._authority.sign_node(
-            csr.encode(), node, self._life, after=after, generation=generation
+            csr.encode(), node, self._lifetime, after=after, generation=generation
         )
         return issued, with_signed(record, issued, generation, self._clock.now().timestamp())
 

@@ -22,7 +22,6 @@ from lattice.domain.peer import BadName, PeerIdentity, PeerKind, checked_name
 from lattice.domain.presence import PresenceReading, Presences
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
 from lattice.features.agents.model import Agent, AgentList
-from lattice.features.agents.service.generations import with_used
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     QUARANTINE,
@@ -34,6 +33,7 @@ from lattice.features.agents.service.records import (
     Revocation,
     at,
     read,
+    with_used,
     written,
 )
 
@@ -69,7 +69,7 @@ class TrustedNodes:
         store: StateStore,
         view: StateView,
         clock: Clock,
-        presences: Presences | None = None,
+        presences: Presences,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -228,7 +228,7 @@ class TrustedNodes:
         await self._store.put(REVOKED + node, written(record))
         _log.warning("agent revoked", extra={"node": node, "by": actor.sub, "reason": reason})
         await self._view.refresh()
-        return self._agent(node, self._reading())
+        return self._agent(node, self._presences.presences())
 
     async def restore(self, actor: Actor, node: str, *, repeated: bool = False) -> Agent:
         """Remove a revocation and a quarantine; certificates that did not expire are valid again.
@@ -253,7 +253,7 @@ class TrustedNodes:
         self._suspects.pop(node, None)
         _log.warning("agent restored", extra={"node": node, "by": actor.sub})
         await self._view.refresh()
-        return self._agent(node, self._reading())
+        return self._agent(node, self._presences.presences())
 
     def _is_spent(self, node: str, held: Entry | None) -> bool:
         if held is None:
@@ -265,28 +265,25 @@ class TrustedNodes:
 
     async def agents(self) -> AgentList:
         """Every node that ever had a certificate, a link or a refusal."""
-        reading = self._reading()
+        reading = self._presences.presences()
         names = {
             key.removeprefix(prefix)
             for key in self._view.entries
             for prefix in (REVOKED, QUARANTINE, CERTIFICATE)
             if key.startswith(prefix)
         }
-        names |= self._suspects.keys() | (reading.records.keys() if reading else set())
-        sources = (self._view.source, *((reading.source,) if reading else ()))
+        names |= self._suspects.keys() | reading.records.keys()
         agents = tuple(self._agent(name, reading) for name in sorted(names))
-        return AgentList(agents=agents, sources=tuple(dict.fromkeys(sources)))
+        return AgentList(
+            agents=agents, sources=tuple(dict.fromkeys((self._view.source, reading.source)))
+        )
 
-    def _reading(self) -> PresenceReading | None:
-        return self._presences.presences() if self._presences else None
-
-    def _agent(self, node: str, reading: PresenceReading | None) -> Agent:
+    def _agent(self, node: str, reading: PresenceReading) -> Agent:
         revoked = self._record(REVOKED + node, Revocation)
         agreed = self._record(QUARANTINE + node, Quarantine)
         quarantine = agreed or self._suspects.get(node, (0.0, None))[1]
         certificate = self._record(CERTIFICATE + node, Certificate)
-        presence = reading.records.get(node) if reading else None
-        link = reading.links.get(node) if reading else None
+        presence, link = reading.records.get(node), reading.links.get(node)
         linked = presence is not None and presence.linked
         seen = AgentLink.LINKED if linked else AgentLink.LOST
         return Agent(

@@ -10,7 +10,7 @@ from lattice.domain.allocation import Allocation
 from lattice.features.allocations import operations
 from lattice.features.allocations.command.options import ALL, STATE, USER, warn_of_sources
 from lattice.features.allocations.model import LARGEST_LIST, AllocationList
-from lattice.features.allocations.render.past import history_table
+from lattice.features.allocations.render.list_table import history_table
 from lattice.features.allocations.render.states import known_at
 
 _HISTORY_LIMIT = 100

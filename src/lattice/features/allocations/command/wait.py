@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 
+from lattice.base.clock import pauses
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import RateLimited, Unavailable
 from lattice.base.moment import parse_duration
-from lattice.base.pace import pauses
 from lattice.base.shell import Shell
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, State, parse_reference
@@ -32,13 +32,13 @@ def wait(
     last: dict[str, Allocation] = {}
     for name in [resolve(shell, each) for each in id]:
         for each in _members(shell.call(operations.get_allocation(name)), name):
-            _say_state(shell, last, each)
+            _report_state(shell, last, each)
     silent_since: float | None = None
     for pause_s in pauses(timeout, shell.clock):
         if all(each.state.finished for each in last.values()):
             break
         shell.sleep(pause_s)
-        silent_since = _look_again(shell, last, silent_since)
+        silent_since = _poll(shell, last, silent_since)
     if shell.output in {"json", "yaml"}:
         shell.document(list(last.values()))
     return _verdict(shell, list(last.values()), exit_status=exit_status)
@@ -52,7 +52,7 @@ def _members(answer: AllocationCard, name: str) -> tuple[Allocation, ...]:
     return (answer.allocation,)
 
 
-def _say_state(shell: Shell, last: dict[str, Allocation], each: Allocation) -> None:
+def _report_state(shell: Shell, last: dict[str, Allocation], each: Allocation) -> None:
     before = last.get(each.ref)
     if before is None or before.state is not each.state:
         old = before.state if before is not None else None
@@ -61,13 +61,11 @@ def _say_state(shell: Shell, last: dict[str, Allocation], each: Allocation) -> N
     last[each.ref] = each
 
 
-def _look_again(
-    shell: Shell, last: dict[str, Allocation], silent_since: float | None
-) -> float | None:
+def _poll(shell: Shell, last: dict[str, Allocation], silent_since: float | None) -> float | None:
     try:
         for name, each in list(last.items()):
             if not each.state.finished:
-                _say_state(shell, last, shell.call(operations.get_allocation(name)).allocation)
+                _report_state(shell, last, shell.call(operations.get_allocation(name)).allocation)
     except (RateLimited, Unavailable) as error:
         now = shell.clock.monotonic()
         if silent_since is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from lattice.base.errors import RateLimited, Unavailable
 from lattice.base.shell import Shell
@@ -18,14 +18,6 @@ T = TypeVar("T", AllocationList, AllocationCard)
 SILENCE_S = 900.0
 """How long the server may stay unreachable before the command fails."""
 _PAUSE_S = 2.0
-
-
-class _View(Protocol):
-    """The output of a watch."""
-
-    def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None: ...
-    def away(self, message: str) -> None: ...
-    def back(self) -> None: ...
 
 
 def watch(
@@ -43,7 +35,7 @@ def watch(
     """
     gc.enable()
     painted = shell.live and shell.output in {"table", "wide"}
-    view: _View = _Screen(shell) if painted else _Lines(shell)
+    view = _Screen(shell) if painted else _Lines(shell)
     silent_since: float | None = None
     while True:
         try:
@@ -116,7 +108,7 @@ class _Lines:
             self._shell.warn(silent[name])
         self._silent = set(silent)
         for each in allocations:
-            self._tell(each)
+            self._report(each)
 
     def away(self, message: str) -> None:
         self._shell.warn(f"{message}; trying again.")
@@ -124,7 +116,7 @@ class _Lines:
     def back(self) -> None:
         self._shell.warn("The server answers again.")
 
-    def _tell(self, each: Allocation) -> None:
+    def _report(self, each: Allocation) -> None:
         shell = self._shell
         mark = (each.state, f"{each.nodes} {each.attempt} {each.reason and each.reason.code}")
         before = self._known.get(each.ref)

@@ -11,6 +11,7 @@ from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import cells, cut, inert
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.logs import LastOutput
+from lattice.domain.sharing import ReadRecord, Share
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
     MOVING,
@@ -21,23 +22,22 @@ from lattice.features.allocations.render.states import (
     tasks_in,
 )
 
+_MOST_READERS = 3
+
 
 def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     """Return one allocation as a card that fits one screen."""
     each = answer.allocation
     facts = _facts(each, style, now)
     if answer.last_output is not None:
-        facts.append(("Last output", _last_words(answer.last_output, style, now)))
+        facts.append(("Last output", _last_output_text(answer.last_output, style, now)))
     if answer.siblings:
         kind = "Array" if each.array else "Components"
         members = [each, *answer.siblings]
         facts.append((kind, f"{sum(map(tasks_in, members))} in all: {summary(members)}"))
     if answer.earlier:
         facts.append(("Earlier", f"the id was used before: {', '.join(answer.earlier)}"))
-    if answer.shares or answer.readers:
-        from lattice.features.allocations.render.readers import reader_facts  # noqa: PLC0415
-
-        facts += reader_facts(answer, style, now)
+    facts += _reader_facts(answer, style, now)
     parts = [_head(each, style), fields(facts, style)]
     if len(each.attempts) > 1:
         parts.append(f"  {style.paint('Attempts', 'dim')}\n")
@@ -46,33 +46,33 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
 
 
 def _head(each: Allocation, style: Style) -> str:
-    state, look = state_cell(each.state, style)
+    state, colour = state_cell(each.state, style)
     name, title = inert(each.id), inert(each.name)
     if style.width is not None:
         name = cut(name, 24)
         title = cut(title, max(style.width - cells(name) - cells(state) - 4, 8))
-    return f"{style.paint(name, 'bold')}  {title}  {style.paint(state, look)}\n"
+    return f"{style.paint(name, 'bold')}  {title}  {style.paint(state, colour)}\n"
 
 
 def _facts(each: Allocation, style: Style, now: datetime) -> list[tuple[str, Cell]]:
     view = each.vcluster or "—"
-    place = f"{view} (partition {each.partition}" + (f", QOS {each.qos})" if each.qos else ")")
+    vcluster = f"{view} (partition {each.partition}" + (f", QOS {each.qos})" if each.qos else ")")
     attempt = f"{each.attempt} of {len(each.attempts)}" if len(each.attempts) > 1 else ""
     expected = moment(each.expected_start, style, now) if each.expected_start else ""
-    exit_code = "" if each.exit_code is None else _exit_words(each)
+    exit_code = "" if each.exit_code is None else _exit_text(each)
     return [
         ("Owner", f"{each.user} (account {each.account}, tenant {each.tenant or '—'})"),
-        ("vCluster", place),
+        ("vCluster", vcluster),
         ("Reason", (reason_text(each.reason), "yellow")),
         ("Expected", f"{expected} by Slurm's estimate" if expected else ""),
         ("Depends on", each.dependency),
-        ("Nodes", _node_words(each)),
+        ("Nodes", _nodes_text(each)),
         ("Resources", _resources(each)),
         ("Submitted", moment(each.submitted, style, now)),
         ("Started", moment(each.started, style, now) if each.started else ""),
         ("Ended", moment(each.ended, style, now) if each.ended else ""),
         ("Preempted", moment(each.preempted_at, style, now) if each.preempted_at else ""),
-        ("Time", _time_words(each, elapsed_s(each, now))),
+        ("Time", _time_text(each, elapsed_s(each, now))),
         ("Exit code", exit_code),
         ("Attempt", attempt),
         ("Command", each.command),
@@ -82,21 +82,21 @@ def _facts(each: Allocation, style: Style, now: datetime) -> list[tuple[str, Cel
     ]
 
 
-def _last_words(last: LastOutput, style: Style, now: datetime) -> str:
+def _last_output_text(last: LastOutput, style: Style, now: datetime) -> str:
     silent = last.nodes - last.answered
     if not last.answered:
         return f"not known: {inert(last.trouble)}"
     if last.time is None:
-        said = "none yet"
+        text = "none yet"
     else:
         ago = age(max(0.0, (now - last.time).total_seconds()))
-        said = f"{moment(last.time, style, now)} ({ago} ago)"
+        text = f"{moment(last.time, style, now)} ({ago} ago)"
     if silent:
-        said += f"; {silent} of {last.nodes} nodes did not say: {inert(last.trouble)}"
-    return said
+        text += f"; {silent} of {last.nodes} nodes did not say: {inert(last.trouble)}"
+    return text
 
 
-def _node_words(each: Allocation) -> str:
+def _nodes_text(each: Allocation) -> str:
     if each.nodes and each.node_count > 1:
         return f"{each.node_count}: {each.nodes}"
     if not each.nodes and each.node_count:
@@ -117,7 +117,7 @@ def _resources(each: Allocation) -> str:
     return ", ".join(parts)
 
 
-def _time_words(each: Allocation, spent_s: float | None) -> str:
+def _time_text(each: Allocation, spent_s: float | None) -> str:
     limit_s = each.time_limit_s
     if spent_s is None:
         return f"limit {duration(limit_s)}" if limit_s is not None else ""
@@ -128,10 +128,47 @@ def _time_words(each: Allocation, spent_s: float | None) -> str:
     return f"{duration(spent_s)} of {duration(limit_s)}{rest}"
 
 
-def _exit_words(each: Allocation) -> str:
+def _exit_text(each: Allocation) -> str:
     code = each.exit_code
     assert code is not None
     return f"{code} (ended by signal {code.signal})" if code.signal else str(code)
+
+
+def _reader_facts(answer: AllocationCard, style: Style, now: datetime) -> list[tuple[str, Cell]]:
+    """Return one line with the shares and up to three lines with the latest readers."""
+    facts: list[tuple[str, Cell]] = []
+    if answer.shares:
+        facts.append(("Shared", _shared(answer.shares, style, now)))
+    readers = _by_reader(answer.readers)
+    for number, records in enumerate(readers[:_MOST_READERS]):
+        facts.append(("Read" if not number else "", _read(records, style, now)))
+    if len(readers) > _MOST_READERS:
+        more = len(readers) - _MOST_READERS
+        facts.append(("", f"and by {more} more: lattice share {inert(answer.allocation.id)}"))
+    return facts
+
+
+def _shared(shares: Sequence[Share], style: Style, now: datetime) -> str:
+    texts = [f"{inert(each.user)} until {moment(each.until, style, now)}" for each in shares]
+    shown = ", ".join(texts[:_MOST_READERS])
+    more = f" and {len(texts) - _MOST_READERS} more" if len(texts) > _MOST_READERS else ""
+    return f"with {shown}{more}"
+
+
+def _by_reader(records: Sequence[ReadRecord]) -> list[list[ReadRecord]]:
+    """Group records by reader, in the given order: newest first."""
+    found: dict[str, list[ReadRecord]] = {}
+    for each in records:
+        found.setdefault(each.reader, []).append(each)
+    return list(found.values())
+
+
+def _read(records: Sequence[ReadRecord], style: Style, now: datetime) -> str:
+    newest = records[0]
+    times = max(sum(each.times for each in records), 1)
+    often = "once" if times == 1 else f"{times} times"
+    last = moment(newest.last, style, now)
+    return f"by {inert(newest.reader)} ({newest.standing.value}) {often}, last {last}"
 
 
 def _attempts(attempts: Sequence[Attempt], style: Style, now: datetime) -> str:

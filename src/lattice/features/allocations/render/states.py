@@ -20,9 +20,9 @@ _GONE = frozenset({State.CANCELLED, State.REVOKED})
 
 def state_cell(state: State, style: Style, count: int = 1) -> tuple[str, str]:
     """Return glyph, word and count with a style. Colour is never the only sign."""
-    sign, look = _sign(state, style)
+    sign, colour = _sign(state, style)
     times = f" ×{count}" if count > 1 else ""
-    return f"{sign} {state.value.replace('_', ' ')}{times}", look
+    return f"{sign} {state.value.replace('_', ' ')}{times}", colour
 
 
 def _sign(state: State, style: Style) -> tuple[str, str]:
@@ -118,10 +118,10 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
 
 def change_line(each: Allocation, before: State | None, style: Style, now: datetime) -> str:
     """Return one line for a state that is new or has changed."""
-    word, look = state_cell(each.state, style)
+    word, colour = state_cell(each.state, style)
     came = f"{before.value.replace('_', ' ')} → " if before is not None else ""
     where = f" on {inert(each.nodes)}" if each.nodes else ""
     why = f": {inert(reason_text(each.reason))}" if each.reason else ""
     name = f"{inert(each.id)} {inert(each.name)}"
-    shown = style.paint(word, look)
+    shown = style.paint(word, colour)
     return f"{moment(now, style, now)}  {name}  {came}{shown}{where}{why}\n"

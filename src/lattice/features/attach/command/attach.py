@@ -37,10 +37,10 @@ def attach(
         from lattice.features.attach.command.picker import pick_node  # noqa: PLC0415
 
         node = pick_node(shell, name)
-    words = (_SHELL, "-c", command) if command is not None else argv
+    program = (_SHELL, "-c", command) if command is not None else argv
     return shell.attach(
         terminal_call.attach(
-            name, node=node or "", rank=rank, command=words, tools=tools_uenv or ""
+            name, node=node or "", rank=rank, command=program, tools=tools_uenv or ""
         )
     )
 

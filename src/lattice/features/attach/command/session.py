@@ -1,18 +1,19 @@
-"""`lattice session`: a new allocation with a terminal in it as soon as it runs."""
+"""`lattice session`: a new allocation with a terminal in it; `lattice sessions`: all terminals."""
 
 from __future__ import annotations
 
 import os
 
+from lattice.base.clock import pauses
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import JobEnded, LatticeError, RateLimited, Unavailable
 from lattice.base.moment import duration
-from lattice.base.pace import pauses
 from lattice.base.shell import Shell
-from lattice.base.text import inert, shell_words
+from lattice.base.text import inert, shell_split
 from lattice.domain.allocation import State
 from lattice.features.attach import operations, terminal_call
 from lattice.features.attach.operations import Target
+from lattice.features.attach.render import sessions_table
 
 # It only holds the allocation; the end of the terminal cancels it.
 _WAITS = "#!/bin/sh\n# Written by lattice session.\nexec sleep infinity\n"
@@ -93,14 +94,14 @@ def _await_start(shell: Shell, reference: str) -> None:
                 return
             if target.state.finished:
                 raise JobEnded(f"Allocation {inert(target.id)} ended first: {target.state.value}")
-            words = _waiting_words(target)
-            if words != last:
-                shell.note(f"{inert(target.id)} {words}")
-                last = words
+            text = _waiting_text(target)
+            if text != last:
+                shell.note(f"{inert(target.id)} {text}")
+                last = text
         shell.sleep(waits.pop(0) if waits else pause_s)
 
 
-def _waiting_words(target: Target) -> str:
+def _waiting_text(target: Target) -> str:
     if target.reason is None or target.reason.code == "None":
         return f"is {target.state.value}"
     return f"is {target.state.value}: {inert(target.reason.words)} ({inert(target.reason.code)})"
@@ -155,7 +156,7 @@ SESSION = Command(
         Option(
             "--sbatch",
             metavar="OPTIONS",
-            read=shell_words,
+            read=shell_split,
             repeat=True,
             dashed=True,
             help="Pass these on: --sbatch --exclusive, --sbatch '--mem 4G -C a100'.",
@@ -173,4 +174,43 @@ SESSION = Command(
         ("lattice session -G 1 -- python train.py --try", "one command, interactively"),
     ),
     permission="any role but ReadOnly, as your own Unix user",
+)
+
+
+def sessions(
+    shell: Shell,
+    *,
+    id: str | None,  # noqa: A002 - the word people read in the usage line
+    all: bool,  # noqa: A002 - the option's own word
+) -> int:
+    reference = shell.reference(id) if id is not None else ""
+    answer = shell.call(operations.list_sessions(reference=reference, only_open=not all))
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+        return 0
+    if not answer.sessions:
+        shell.note("No session is open." if not all else "There was no session yet.")
+        return 0
+    shell.write(sessions_table(answer.sessions, shell.style, shell.clock.now()))
+    if answer.more:
+        shell.note("Older ones are left out.")
+    return 0
+
+
+SESSIONS = Command(
+    "sessions",
+    summary="Your attached terminals, open and past",
+    text="Lists the sessions that `lattice attach` opened in your jobs: where, since when, what "
+    "ran, and how it ended; with an ID those in that allocation. Without --all only those that are "
+    "open.",
+    run=sessions,
+    params=(
+        Argument("id", required=False, complete="allocations"),
+        Option("-a", "--all", help="Those that are over too."),
+    ),
+    examples=(
+        ("lattice sessions", "what is open now"),
+        ("lattice sessions --all -o json", "all that is kept, for a script"),
+    ),
+    permission="any role, for your own",
 )

@@ -11,7 +11,7 @@ from lattice.base.errors import JobEnded, LatticeError, Unavailable, UsageError
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, State, parse_reference
 from lattice.domain.nodeset import NodeSet
-from lattice.features.attach.model import CHECKPOINTED_WORDS, NOT_RUNNING_WORDS, Start
+from lattice.features.attach.model import CHECKPOINTED_TEXT, NOT_RUNNING_TEXT, Start
 
 ENTERED = frozenset(
     {State.RUNNING, State.SUSPENDED, State.STOPPED, State.SIGNALING, State.RESIZING}
@@ -41,15 +41,15 @@ def refusal(allocation: Allocation) -> LatticeError | None:
     """Why it can't be entered now; None if it can."""
     if being_taken_off(allocation):
         return Unavailable(
-            CHECKPOINTED_WORDS,
+            CHECKPOINTED_TEXT,
             hint=f"`lattice status {allocation.id}` shows when it runs again.",
         )
     if allocation.state in ENTERED:
         return None
-    words = NOT_RUNNING_WORDS.format(state=allocation.state.value)
+    message = NOT_RUNNING_TEXT.format(state=allocation.state.value)
     if allocation.state.finished:
-        return JobEnded(words, hint=f"`lattice logs {allocation.id}` shows what it wrote.")
-    return Unavailable(words, hint=f"`lattice status {allocation.id}` shows how far it is.")
+        return JobEnded(message, hint=f"`lattice logs {allocation.id}` shows what it wrote.")
+    return Unavailable(message, hint=f"`lattice status {allocation.id}` shows how far it is.")
 
 
 def being_taken_off(allocation: Allocation) -> bool:

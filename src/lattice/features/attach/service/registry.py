@@ -1,7 +1,7 @@
 """The slot and the record of a session: taken before it begins, released after it ends.
 
 While no client is connected, the slot is kept for 30 s and the record for `RESUME_S`. Then the
-session is over. A server that stops leaves that to the others (`cleanup`).
+session is over. A server that stops leaves that to the others (`RecordCleanup`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lattice.domain.allocation import Allocation
 from lattice.domain.lock import Lock, Locks, NoLocks
 from lattice.domain.terminal import EndCause
 from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Start
-from lattice.features.attach.service.records import Kept, SessionRecords
+from lattice.features.attach.service.records import SessionRecord, SessionRecords
 from lattice.features.attach.service.tap import SessionTap
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class SessionEntry:
     """One connection's hold on a session."""
 
     actor: Actor
-    record: Kept
+    record: SessionRecord
     slot: OpenSlot
     passage: SessionTap
 
@@ -102,23 +102,23 @@ class SessionRegistry:
             terminal=bool(start.terminal),
             started=self._clock.now(),
         )
-        place = await self._taken(actor, start.session, lambda: self._records.begin(session))
+        entry = await self._taken(actor, start.session, lambda: self._records.begin(session))
         detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
         self._journal.acted("attach", job.ref, actor.sub, detail)
-        return place
+        return entry
 
     async def resume(self, actor: Actor, job: Allocation, session: str) -> SessionEntry:
         """Take both for a session that continues. Raises `NotFound` if it is over."""
         self._refuse_locked(actor, "", session)
-        place = await self._taken(actor, session, lambda: self._resumed(actor, job, session))
+        entry = await self._taken(actor, session, lambda: self._resumed(actor, job, session))
         left = self._left.pop(session, None)
         if left is not None:
             left.ending.cancel()
-            place.passage = left.passage
-        elif (owed := place.record.owed) is not None:
+            entry.passage = left.passage
+        elif (owed := entry.record.owed) is not None:
             ago_s = (self._clock.now() - owed).total_seconds()
-            place.passage.owed_s = self._clock.monotonic() - ago_s
-        return place
+            entry.passage.owed_s = self._clock.monotonic() - ago_s
+        return entry
 
     def lock(self, actor: Actor, node: str, session: str) -> Lock | None:
         """The lock that covers this session now, or None."""
@@ -129,14 +129,14 @@ class SessionRegistry:
         if (lock := self.lock(actor, node, session)) is not None:
             raise PermissionRefused(locked_text(lock), hint="The job runs on.")
 
-    async def _resumed(self, actor: Actor, job: Allocation, session: str) -> Kept:
+    async def _resumed(self, actor: Actor, job: Allocation, session: str) -> SessionRecord:
         record = await self._records.resume(session, job.user, actor.sub)
         if not _is_of(record.session.allocation, job):
             raise NotFound("This session is over.", hint="Begin a new one.")
         return record
 
     async def _taken(
-        self, actor: Actor, session: str, write: Callable[[], Awaitable[Kept]]
+        self, actor: Actor, session: str, write: Callable[[], Awaitable[SessionRecord]]
     ) -> SessionEntry:
         slot: OpenSlot | None = None
         try:
@@ -149,35 +149,35 @@ class SessionRegistry:
                 raise _unrecorded(problem) from None
             raise
 
-    async def end(self, place: SessionEntry, reason: EndReason) -> None:
-        """Release the slot and record the end; `cleanup` repeats a failed write."""
-        await place.slot.release()
-        exit_ = place.passage.exit
+    async def end(self, entry: SessionEntry, reason: EndReason) -> None:
+        """Release the slot and record the end; `RecordCleanup` repeats a failed write."""
+        await entry.slot.release()
+        exit_ = entry.passage.exit
         code = exit_.code if exit_ is not None else None
         try:
-            over = await self._records.end(place.record, reason, code)
+            over = await self._records.end(entry.record, reason, code)
         except Unavailable as problem:
-            # `cleanup` ends it: no server serves the session that the record names.
-            _log.warning("the end of session %s is not written: %s", place.session, problem.message)
+            # `RecordCleanup` ends it: no server serves the session that the record names.
+            _log.warning("the end of session %s is not written: %s", entry.session, problem.message)
             return
         if over is not None:
             detail = (
                 f"session {over.id} on {over.node}: {reason.value}, "
-                f"{place.passage.typed_bytes} bytes in, {place.passage.shown_bytes} out"
+                f"{entry.passage.typed_bytes} bytes in, {entry.passage.shown_bytes} out"
             )
             self._journal.acted("attach end", over.allocation, over.subject, detail)
 
-    async def leave(self, place: SessionEntry) -> None:
+    async def leave(self, entry: SessionEntry) -> None:
         """The client is gone and may come back, to this server or another."""
-        await place.slot.client_lost()
+        await entry.slot.client_lost()
         with suppress(Unavailable):
-            place.record = await self._records.left(place.record, self._owed(place.passage))
-        before = self._left.pop(place.session, None)
+            entry.record = await self._records.left(entry.record, self._owed(entry.passage))
+        before = self._left.pop(entry.session, None)
         if before is not None:
             before.ending.cancel()
         if len(self._left) < _MOST_LEFT:
-            ending = asyncio.create_task(self._ending(place), name="attach left")
-            self._left[place.session] = _Left(place.passage, ending)
+            ending = asyncio.create_task(self._ending(entry), name="attach left")
+            self._left[entry.session] = _Left(entry.passage, ending)
 
     def _owed(self, passage: SessionTap) -> datetime | None:
         if passage.owed_s is None:
@@ -185,15 +185,15 @@ class SessionRegistry:
         ago_s = self._clock.monotonic() - passage.owed_s
         return self._clock.now() - timedelta(seconds=ago_s)
 
-    async def _ending(self, place: SessionEntry) -> None:
+    async def _ending(self, entry: SessionEntry) -> None:
         try:
             await self._sleep(RESUME_S)
-            exit_ = place.passage.exit
-            await self.end(place, REASONS[exit_.cause] if exit_ else EndReason.CLIENT_LOST)
+            exit_ = entry.passage.exit
+            await self.end(entry, REASONS[exit_.cause] if exit_ else EndReason.CLIENT_LOST)
         finally:
-            left = self._left.get(place.session)
+            left = self._left.get(entry.session)
             if left is not None and left.ending is asyncio.current_task():
-                del self._left[place.session]
+                del self._left[entry.session]
 
     async def aclose(self) -> None:
         """Stop waiting for clients; other servers end the records."""

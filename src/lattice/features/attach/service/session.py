@@ -33,10 +33,11 @@ from lattice.domain.scheduler import Scheduler
 from lattice.domain.stream import Carrier, CarrierLost, NodeStreams, is_session
 from lattice.domain.terminal import EndCause
 from lattice.features.attach.model import (
-    PREEMPTED_WORDS,
+    PREEMPTED_TEXT,
     TRY_AGAIN,
     AttachToken,
     BadWord,
+    ClientWord,
     Ended,
     EndReason,
     Failure,
@@ -50,7 +51,7 @@ from lattice.features.attach.service.node_choice import by_hand, ends_at, meant,
 from lattice.features.attach.service.questions import HelperQuestions
 from lattice.features.attach.service.registry import REASONS, SessionEntry, SessionRegistry
 from lattice.features.attach.service.tap import ends
-from lattice.features.attach.service.watcher import LOOK_EVERY_S, SessionWatch
+from lattice.features.attach.service.watcher import CHECK_EVERY_S, SessionWatch
 from lattice.wire.lines import ORDERLY, LineClosed, TerminalLine
 from lattice.wire.websocket import SocketCaller
 
@@ -70,7 +71,7 @@ class _Session:
 
     start: Start
     job: Allocation
-    place: SessionEntry
+    entry: SessionEntry
     line: TerminalLine
     watch: SessionWatch
 
@@ -148,44 +149,44 @@ class AttachService:
             finding.cancel()
             await asyncio.gather(finding, return_exceptions=True)
         if start.resume:
-            place = await self._keeping.resume(actor, job, start.session)
-            if place.record.session.attempt != job.attempt:
-                words = PREEMPTED_WORDS.format(id=job.id)
-                await _last(line, Ended(reason=EndReason.REQUEUED, words=words))
-                await self._keeping.end(place, EndReason.REQUEUED)
+            entry = await self._keeping.resume(actor, job, start.session)
+            if entry.record.session.attempt != job.attempt:
+                text = PREEMPTED_TEXT.format(id=job.id)
+                await _last(line, Ended(reason=EndReason.REQUEUED, words=text))
+                await self._keeping.end(entry, EndReason.REQUEUED)
                 return None
         else:
             if (problem := refusal(job)) is not None:
                 raise problem
             node = node_of(job, start)
             self._asking.enter(start)
-            place = await self._keeping.begin(actor, job, node, start)
+            entry = await self._keeping.begin(actor, job, node, start)
         watch = SessionWatch(
             self._scheduler,
             self._nodes,
             self._clock,
             standing,
             job,
-            place.node,
-            place.passage,
-            lambda: self._keeping.lock(actor, place.node, place.session),
+            entry.node,
+            entry.passage,
+            lambda: self._keeping.lock(actor, entry.node, entry.session),
         )
-        return _Session(start, job, place, line, watch)
+        return _Session(start, job, entry, line, watch)
 
     async def _found(self, actor: Actor, name: str) -> Allocation:
         found = self._finder.find_live(actor, _PERMISSION, name)
         if found is None or refusal(meant(found, name)) is not None:
             # The job may have started since the last snapshot; a client that waits for a job
             # attaches then.
-            found = await self._looked_again(actor, name)
+            found = await self._find_anew(actor, name)
         if meant(found, name).state.waiting:
             # Slurm reports changes by the second: a second change in one second comes with the
             # next.
             await self._sleep(_SLURM_S)
-            found = await self._looked_again(actor, name)
+            found = await self._find_anew(actor, name)
         return meant(found, name)
 
-    async def _looked_again(self, actor: Actor, name: str) -> Found:
+    async def _find_anew(self, actor: Actor, name: str) -> Found:
         await self._scheduler.fresh()
         found = self._finder.find_live(actor, _PERMISSION, name)
         return found or await self._finder.find(actor, _PERMISSION, name)
@@ -197,13 +198,13 @@ class AttachService:
             for step in (
                 self._carry(session),
                 self._attend(session),
-                _replaced(session.place),
+                _replaced(session.entry),
             )
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await asyncio.shield(self._keeping.leave(session.place))
+            await asyncio.shield(self._keeping.leave(session.entry))
             raise
         finally:
             for task in tasks:
@@ -224,9 +225,9 @@ class AttachService:
         elif verdict.close is not None:
             await session.line.close(verdict.close, "try again" * (verdict.close == TRY_AGAIN))
         if verdict.reason is None:
-            await self._keeping.leave(session.place)
+            await self._keeping.leave(session.entry)
         else:
-            await self._keeping.end(session.place, verdict.reason)
+            await self._keeping.end(session.entry, verdict.reason)
         return verdict.error
 
     # Frames
@@ -249,10 +250,10 @@ class AttachService:
         except Unavailable as away:
             if session.start.resume:
                 # The watcher's loop would not see a try that fails at once.
-                session.place.passage.broken()
-                for told in await session.watch.look():
-                    if isinstance(told, Ended):
-                        return told
+                session.entry.passage.broken()
+                for message in await session.watch.check():
+                    if isinstance(message, Ended):
+                        return message
             raise self._by_hand(session, away) from None
 
     def _patience(self, session: _Session) -> tuple[float, ...]:
@@ -264,20 +265,20 @@ class AttachService:
         return _PAUSES_S if young else ()
 
     def _questions(self, session: _Session) -> tuple[Enter | Rejoin, ...]:
-        rejoin = Rejoin(session.place.session)
+        rejoin = Rejoin(session.entry.session)
         if session.start.resume:
             return (rejoin,)
         enter = self._asking.enter(session.start)
         # The client repeats its first request; nobody knows how far the first one got.
-        return (rejoin, enter) if session.place.record.sequence > 1 else (enter,)
+        return (rejoin, enter) if session.entry.record.sequence > 1 else (enter,)
 
     async def _carried(self, session: _Session, question: Enter | Rejoin) -> Ended:
-        place = session.place
-        asked = self._asking.of_node(place.actor, session.job, place.node, question)
+        entry = session.entry
+        asked = self._asking.of_node(entry.actor, session.job, entry.node, question)
         async with self._nodes.open(asked) as carrier:
-            await session.line.say(write_word(self._opened(session)))
-            ways = (self._inwards(session, carrier), self._outwards(session, carrier))
-            tasks = [asyncio.ensure_future(way) for way in ways]
+            await session.line.send_word(write_word(self._opened(session)))
+            directions = (self._inwards(session, carrier), self._outwards(session, carrier))
+            tasks = [asyncio.ensure_future(direction) for direction in directions]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -290,7 +291,7 @@ class AttachService:
         raise next(each for each in results if isinstance(each, Exception))
 
     async def _inwards(self, session: _Session, carrier: Carrier) -> Ended:
-        line, passage = session.line, session.place.passage
+        line, passage = session.line, session.entry.passage
         while True:
             message = await line.receive()
             if isinstance(message, str):
@@ -303,7 +304,7 @@ class AttachService:
                 raise _NodeGone from None
 
     async def _outwards(self, session: _Session, carrier: Carrier) -> Ended:
-        line, passage = session.line, session.place.passage
+        line, passage = session.line, session.entry.passage
         while True:
             try:
                 frame = bytes(await carrier.receive())
@@ -312,35 +313,35 @@ class AttachService:
                 raise _NodeGone from None
             await passage.shown(frame)
             if ends(frame) and passage.exit and passage.exit.cause is EndCause.JOB_ENDED:
-                for told in await session.watch.farewell():
-                    if isinstance(told, Ended):
-                        return told
-                    await line.say(write_word(told))
+                for message in await session.watch.farewell():
+                    if isinstance(message, Ended):
+                        return message
+                    await line.send_word(write_word(message))
             await line.send(frame)
 
     async def _attend(self, session: _Session) -> Ended:
         while True:
-            for told in await session.watch.look():
-                if isinstance(told, Ended):
-                    return told
-                await session.line.say(write_word(told))
-            await self._sleep(LOOK_EVERY_S)
+            for message in await session.watch.check():
+                if isinstance(message, Ended):
+                    return message
+                await session.line.send_word(write_word(message))
+            await self._sleep(CHECK_EVERY_S)
 
     def _opened(self, session: _Session) -> Opened:
         return Opened(
-            node=session.place.node,
+            node=session.entry.node,
             replica=self._replica,
             job=session.job.id,
             user=session.job.user,
             ends=ends_at(session.job),
-            sequence=session.place.record.sequence,
+            sequence=session.entry.record.sequence,
         )
 
     @staticmethod
     def _by_hand(session: _Session, error: LatticeError) -> LatticeError:
         if isinstance(error, PermissionRefused):
             return error
-        command = by_hand(session.job, session.place.node, session.start)
+        command = by_hand(session.job, session.entry.node, session.start)
         return Unavailable(error.message, hint=f"On a login node this does the same: {command}")
 
 
@@ -349,7 +350,7 @@ def _verdict(session: _Session, outcomes: list[Ended | BaseException]) -> _Verdi
         if isinstance(each, Ended):
             # Another server's session now, so its record stays open.
             return _Verdict(each, reason=None if each.reason is EndReason.REPLACED else each.reason)
-    shell = session.place.passage.exit
+    shell = session.entry.passage.exit
     over = REASONS[shell.cause] if shell is not None else None
     closed = next((each for each in outcomes if isinstance(each, LineClosed)), None)
     if closed is not None:
@@ -366,6 +367,13 @@ def _failure(error: LatticeError) -> Failure:
     return Failure(code=error.code, message=error.message, hint=error.hint)
 
 
+def _read(message: str, which: str) -> ClientWord:
+    try:
+        return read_client_word(message)
+    except BadWord as fault:
+        raise UsageError(f"{which} is not right: {fault}.") from None
+
+
 async def _first_word(line: TerminalLine) -> Start:
     try:
         async with asyncio.timeout(START_S):
@@ -374,28 +382,22 @@ async def _first_word(line: TerminalLine) -> Start:
         raise UsageError("Nothing was asked for.", hint="The first message is `start`.") from None
     if not isinstance(message, str):
         raise UsageError("The first message is not `start`.")
-    try:
-        start = read_client_word(message)
-    except BadWord as fault:
-        raise UsageError(f"The first message is not right: {fault}.") from None
+    start = _read(message, "The first message")
     if not isinstance(start, Start) or not is_session(start.session):
         raise UsageError("The first message is `start`, with a session of 32 hex digits.")
     return start
 
 
 async def _heed(message: str, watch: SessionWatch) -> None:
-    try:
-        word = read_client_word(message)
-    except BadWord as fault:
-        raise UsageError(f"A message is not right: {fault}.") from None
+    word = _read(message, "A message")
     if isinstance(word, AttachToken):
         await watch.renew(word.token)
     elif isinstance(word, Start):
         raise UsageError("A session is started once on a connection.")
 
 
-async def _replaced(place: SessionEntry) -> Ended:
-    await place.slot.wait_gone()
+async def _replaced(entry: SessionEntry) -> Ended:
+    await entry.slot.wait_gone()
     return Ended(reason=EndReason.REPLACED, words="the session goes on elsewhere")
 
 
@@ -403,5 +405,5 @@ async def _last(line: TerminalLine, word: ServerWord) -> None:
     """Send a last message if the client is still connected, and close."""
     with suppress(LineClosed, TimeoutError):
         async with asyncio.timeout(_LAST_WORD_S):
-            await line.say(write_word(word))
+            await line.send_word(write_word(word))
             await line.close(ORDERLY, "")

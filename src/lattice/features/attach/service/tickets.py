@@ -20,7 +20,7 @@ from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import LoginRequired, RateLimited, Unavailable
 from lattice.domain.state import Delete, Entry, Expect, StateStore
-from lattice.features.attach.model import TICKET_LIFE_S, AttachTicket
+from lattice.features.attach.model import TICKET_TTL_S, AttachTicket
 
 TICKETS = "attach/tickets/"
 _TICKET = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -48,7 +48,7 @@ class AttachTickets:
         await self._finder.find(actor, Permission.ATTACH_ALLOCATION, name)
         await self._sweep(actor)
         ticket = secrets.token_hex(32)
-        expires = (self._clock.now() + timedelta(seconds=TICKET_LIFE_S)).replace(microsecond=0)
+        expires = (self._clock.now() + timedelta(seconds=TICKET_TTL_S)).replace(microsecond=0)
         written = _Written(name=name, until=expires.timestamp(), actor=actor)
         await self._state.put(_key(ticket), msgspec.json.encode(written))
         return AttachTicket(ticket=ticket, expires=expires)
@@ -93,7 +93,7 @@ class AttachTickets:
             raise RateLimited(
                 f"You have {_MOST_OF_CALLER} tickets that were not used.",
                 hint="Use one, or wait until they end.",
-                retry_after_s=int(TICKET_LIFE_S),
+                retry_after_s=int(TICKET_TTL_S),
             )
         if len(valid) >= _MOST_TICKETS:
             raise Unavailable("Too many tickets are out.", hint="Try again in a minute.")

@@ -1,6 +1,6 @@
 """Watches the job, the node and the caller while a session is open.
 
-The session calls `look` about once a second. It returns what is new, each thing once, and last why
+The session calls `check` about once a second. It returns what is new, each thing once, and last why
 the session has to end. It waits only to check the caller's token, once a minute. `farewell` waits
 up to 3 s while Slurm is asked how the job ended, before the shell's end is sent.
 
@@ -27,8 +27,8 @@ from lattice.domain.lock import Lock
 from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.domain.stream import NodeStreams
 from lattice.features.attach.model import (
-    NODE_LOST_WORDS,
-    PREEMPTED_WORDS,
+    NODE_LOST_TEXT,
+    PREEMPTED_TEXT,
     Ended,
     EndReason,
     Notice,
@@ -38,7 +38,7 @@ from lattice.features.attach.service.node_choice import being_taken_off, ends_at
 from lattice.features.attach.service.tap import SessionTap
 from lattice.wire.websocket import SocketCaller
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 NODE_SILENT_S = 10.0
 NODE_LOST_S = 12.0
 IDLE_S = 30 * 60.0
@@ -50,7 +50,7 @@ JOB_END_S = 10.0
 _FAREWELL_S = 3.0
 _STILL = frozenset({State.SUSPENDED, State.STOPPED})
 
-Told: TypeAlias = Notice | Ended
+SessionMessage: TypeAlias = Notice | Ended
 
 
 class SessionWatch:
@@ -76,33 +76,33 @@ class SessionWatch:
         self._job = allocation
         self._node = node
         self._passage = passage
-        self._said: set[NoticeKind] = set()
+        self._sent: set[NoticeKind] = set()
         self._over_s: float | None = None
-        self._over_words = ""
+        self._over_text = ""
         self._checked_s = clock.monotonic()
 
-    async def look(self) -> tuple[Told, ...]:
+    async def check(self) -> tuple[SessionMessage, ...]:
         """What is new; nothing follows an `Ended`."""
         if (lock := self._lock()) is not None:
             return (Ended(reason=EndReason.REFUSED, words=locked_text(lock)),)
-        told: list[Told] = []
-        for step in (self._look_at_job(), self._look_at_node(), self._look_at_person()):
-            told.extend(step)
-            if told and isinstance(told[-1], Ended):
-                return tuple(told)
-        told.extend(await self._look_at_token())
-        return tuple(told)
+        messages: list[SessionMessage] = []
+        for step in (self._check_job(), self._check_node(), self._check_activity()):
+            messages.extend(step)
+            if messages and isinstance(messages[-1], Ended):
+                return tuple(messages)
+        messages.extend(await self._check_token())
+        return tuple(messages)
 
-    async def farewell(self) -> tuple[Told, ...]:
+    async def farewell(self) -> tuple[SessionMessage, ...]:
         """How the job ended, if the shell ended with it; empty if the job continues."""
         until_s = self._clock.monotonic() + _FAREWELL_S
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 while self._clock.monotonic() < until_s:
                     await self._scheduler.fresh()
-                    told = tuple(self._look_at_job())
-                    if any(isinstance(each, Ended) for each in told) or self._over_words:
-                        return told
+                    messages = tuple(self._check_job())
+                    if any(isinstance(each, Ended) for each in messages) or self._over_text:
+                        return messages
                     await asyncio.sleep(0.2)
         except (TimeoutError, Unavailable):
             pass
@@ -110,7 +110,7 @@ class SessionWatch:
 
     # The job
 
-    def _look_at_job(self) -> Iterable[Told]:
+    def _check_job(self) -> Iterable[SessionMessage]:
         try:
             reading = self._scheduler.live()
         except Unavailable:
@@ -121,7 +121,7 @@ class SessionWatch:
                 NoticeKind.STATE_OLD, f"Slurm does not answer; job state as of {age(age_s)} ago"
             )
             return
-        self._said.discard(NoticeKind.STATE_OLD)
+        self._sent.discard(NoticeKind.STATE_OLD)
         job = self._now(reading.cluster)
         if job is None or job.state.finished or self._runs_anew(job):
             yield from self._job_over(job)
@@ -152,64 +152,60 @@ class SessionWatch:
                 return each
         return None
 
-    def _job_over(self, job: Allocation | None) -> Iterable[Told]:
+    def _job_over(self, job: Allocation | None) -> Iterable[SessionMessage]:
         ident = self._job.id
         if job is not None and (not job.state.finished or job.state is State.PREEMPTED):
-            preempted = job.state is State.PREEMPTED or NoticeKind.PREEMPTED in self._said
+            preempted = job.state is State.PREEMPTED or NoticeKind.PREEMPTED in self._sent
             yield Ended(
                 reason=EndReason.PREEMPTED if preempted else EndReason.REQUEUED,
-                words=PREEMPTED_WORDS.format(id=ident),
+                words=PREEMPTED_TEXT.format(id=ident),
             )
             return
         now_s = self._clock.monotonic()
         if self._over_s is None:
             self._over_s = now_s
-            self._over_words = _end_words(ident, job)
-            yield Notice(kind=NoticeKind.JOB_ENDED, words=self._over_words)
+            self._over_text = _end_text(ident, job)
+            yield Notice(kind=NoticeKind.JOB_ENDED, words=self._over_text)
         elif now_s - self._over_s >= JOB_END_S:
-            yield Ended(reason=EndReason.JOB_ENDED, words=self._over_words)
+            yield Ended(reason=EndReason.JOB_ENDED, words=self._over_text)
 
-    def _walltime(self, job: Allocation) -> Iterable[Told]:
+    def _walltime(self, job: Allocation) -> Iterable[SessionMessage]:
         ends = ends_at(job)
         if ends is None or job.state in _STILL:
             return
         left = ends - self._clock.now()
         if left <= timedelta(seconds=WALLTIME_S):
-            words = f"{max(0, round(left.total_seconds() / 60))} min of the job's time are left"
-            yield from self._once(NoticeKind.WALLTIME, words)
+            text = f"{max(0, round(left.total_seconds() / 60))} min of the job's time are left"
+            yield from self._once(NoticeKind.WALLTIME, text)
         else:
-            self._said.discard(NoticeKind.WALLTIME)
+            self._sent.discard(NoticeKind.WALLTIME)
 
     # The node
 
-    def _look_at_node(self) -> Iterable[Told]:
-        now_s = self._clock.monotonic()
-        silent_s = self._silent_s(now_s)
+    def _check_node(self) -> Iterable[SessionMessage]:
+        owed_s = self._passage.owed_s
+        silent_s = 0.0 if owed_s is None else self._clock.monotonic() - owed_s
         if silent_s >= NODE_LOST_S and not self._nodes.linked_to(self._node):
-            yield Ended(reason=EndReason.NODE_LOST, words=NODE_LOST_WORDS)
+            yield Ended(reason=EndReason.NODE_LOST, words=NODE_LOST_TEXT)
         elif silent_s >= NODE_SILENT_S:
             yield from self._once(
                 NoticeKind.NODE_SILENT, f"node {self._node} not answering since {silent_s:.0f} s"
             )
-        elif NoticeKind.NODE_SILENT in self._said:
-            self._said.discard(NoticeKind.NODE_SILENT)
+        elif NoticeKind.NODE_SILENT in self._sent:
+            self._sent.discard(NoticeKind.NODE_SILENT)
             yield Notice(kind=NoticeKind.NODE_BACK, words=f"node {self._node} answers again")
-
-    def _silent_s(self, now_s: float) -> float:
-        owed_s = self._passage.owed_s
-        return 0.0 if owed_s is None else now_s - owed_s
 
     # The person
 
-    def _look_at_person(self) -> Iterable[Told]:
+    def _check_activity(self) -> Iterable[SessionMessage]:
         idle_s = self._clock.monotonic() - self._passage.active_s
         if idle_s >= IDLE_S:
-            words = f"nothing was typed or shown for {age(idle_s)}; the session stays open"
-            yield from self._once(NoticeKind.IDLE, words)
+            text = f"nothing was typed or shown for {age(idle_s)}; the session stays open"
+            yield from self._once(NoticeKind.IDLE, text)
         else:
-            self._said.discard(NoticeKind.IDLE)
+            self._sent.discard(NoticeKind.IDLE)
 
-    async def _look_at_token(self) -> Iterable[Told]:
+    async def _check_token(self) -> Iterable[SessionMessage]:
         left_s = self._token_left_s()
         if left_s is not None and left_s <= 0:
             return (_token_over(),)
@@ -225,9 +221,9 @@ class SessionWatch:
             except LatticeError as error:
                 return (Ended(reason=EndReason.REFUSED, words=error.message),)
         if left_s is not None and left_s <= TOKEN_WARNING_S:
-            words = f"your sign-in ends in {left_s:.0f} s, and this session with it"
-            return tuple(self._once(NoticeKind.TOKEN_EXPIRING, words))
-        self._said.discard(NoticeKind.TOKEN_EXPIRING)
+            text = f"your sign-in ends in {left_s:.0f} s, and this session with it"
+            return tuple(self._once(NoticeKind.TOKEN_EXPIRING, text))
+        self._sent.discard(NoticeKind.TOKEN_EXPIRING)
         return ()
 
     async def renew(self, token: str) -> None:
@@ -239,10 +235,10 @@ class SessionWatch:
         expires = self._standing.caller.expires
         return None if expires is None else (expires - self._clock.now()).total_seconds()
 
-    def _once(self, kind: NoticeKind, words: str) -> Iterable[Told]:
-        if kind not in self._said:
-            self._said.add(kind)
-            yield Notice(kind=kind, words=words)
+    def _once(self, kind: NoticeKind, text: str) -> Iterable[SessionMessage]:
+        if kind not in self._sent:
+            self._sent.add(kind)
+            yield Notice(kind=kind, words=text)
 
 
 def _same(one: Actor, other: Actor) -> bool:
@@ -253,7 +249,7 @@ def _token_over() -> Ended:
     return Ended(reason=EndReason.TOKEN_EXPIRED, words="your sign-in has ended")
 
 
-def _end_words(ident: str, job: Allocation | None) -> str:
+def _end_text(ident: str, job: Allocation | None) -> str:
     if job is None:
         return f"job {ident} ended"
     code = f" {job.exit_code}" if job.exit_code is not None else ""

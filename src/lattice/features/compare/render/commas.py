@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from dataclasses import astuple
 
 from lattice.base.text import inert
 from lattice.features.compare.model import Change, Comparison, RunDifference, Setting
@@ -48,7 +49,7 @@ def commas(comparison: Comparison) -> str:
 def _settings(comparison: Comparison) -> Iterator[list[str]]:
     for setting in comparison.settings:
         for run, value in zip(comparison.runs, setting.values, strict=True):
-            told = {
+            fields = {
                 "run": run.label,
                 "id": run.id,
                 "name": run.name,
@@ -57,7 +58,7 @@ def _settings(comparison: Comparison) -> Iterator[list[str]]:
                 "value": value.value,
                 "differs": _differs(setting),
             }
-            yield [_cell(told.get(each)) for each in _HEADING]
+            yield [_cell(fields.get(each)) for each in _HEADING]
 
 
 def _differs(setting: Setting) -> str:
@@ -85,14 +86,7 @@ def _difference(one: RunDifference | None) -> tuple[object, ...]:
 def _change(change: Change | None) -> tuple[float | None, ...]:
     if change is None:
         return (None,) * 6
-    return (
-        change.absolute,
-        change.absolute_low,
-        change.absolute_high,
-        change.percent,
-        change.percent_low,
-        change.percent_high,
-    )
+    return astuple(change)
 
 
 def _cell(value: object) -> str:

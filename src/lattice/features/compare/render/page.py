@@ -11,11 +11,12 @@ from lattice.base.style import Style
 from lattice.base.table import UNKNOWN
 from lattice.base.text import inert
 from lattice.features.compare.model import Comparison, MetricComparison, RunLine
-from lattice.features.compare.render.numbers import interval, size
-from lattice.features.compare.render.words import (
+from lattice.features.compare.render.sentences import (
+    interval,
     missing_lines,
     power_line,
     sentences,
+    size,
     unset_lines,
     unsteady_lines,
 )
@@ -37,7 +38,6 @@ _CSS = (
 
 
 def page(comparison: Comparison) -> str:
-    """Return the whole document."""
     title = "Comparison of " + ", ".join(_text(each.id) for each in comparison.runs)
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -153,10 +153,10 @@ def _figure(comparison: Comparison, row: MetricComparison) -> str:
         f"{'solid' if not _DASHES[number_] else 'dashed ' + _DASHES[number_]}"
         for number_, run in enumerate(comparison.runs)
     )
-    words = f"{row.metric.value} from 0 to {number(top, row.unit)} over {duration(span_s)}"
+    caption = f"{row.metric.value} from 0 to {number(top, row.unit)} over {duration(span_s)}"
     return (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(words)}">'
-        f"{lines}</svg>\n<figcaption>{_text(words)}: {legend}</figcaption>\n</figure>\n"
+        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(caption)}">'
+        f"{lines}</svg>\n<figcaption>{_text(caption)}: {legend}</figcaption>\n</figure>\n"
     )
 
 

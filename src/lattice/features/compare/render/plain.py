@@ -17,18 +17,19 @@ from lattice.features.compare.model import (
     RunDifference,
     Sureness,
 )
-from lattice.features.compare.render.numbers import interval, size
 from lattice.features.compare.render.plot import plot
-from lattice.features.compare.render.words import (
+from lattice.features.compare.render.sentences import (
+    interval,
     missing_lines,
     power_line,
+    reported_change,
     sentences,
-    told_change,
+    size,
     unset_lines,
     unsteady_lines,
 )
 
-_LOOKS = {Sureness.SURE: "yellow", Sureness.LIKELY: "yellow", Sureness.UNKNOWN: "dim"}
+_COLOURS = {Sureness.SURE: "yellow", Sureness.LIKELY: "yellow", Sureness.UNKNOWN: "dim"}
 
 
 def comparison_text(
@@ -36,24 +37,26 @@ def comparison_text(
 ) -> str:
     """Return the whole text, with one plot per metric or only for the most important one."""
     parts = [_heads(comparison, style, now), "\n"]
-    parts += [_lines(each, style, look="bold") for each in sentences(comparison, style)]
+    parts += [_lines(each, style, colour="bold") for each in sentences(comparison, style)]
     if comparison.metrics:
         parts += ["\n", _table(comparison, style)]
         below = [*missing_lines(comparison), *unsteady_lines(comparison)]
         power = power_line(comparison, style)
-        parts += [_lines(each, style, look="dim") for each in [*below, *([power] if power else [])]]
+        parts += [
+            _lines(each, style, colour="dim") for each in [*below, *([power] if power else [])]
+        ]
     for row in comparison.metrics if every_plot else _most_telling(comparison):
         drawn = plot(comparison, row, style)
         parts += ["\n", drawn] if drawn else []
     parts += ["\n", _settings(comparison, style)]
-    parts += [_lines(each, style, look="dim") for each in unset_lines(comparison)]
-    parts += [_lines(each, style, look="dim") for each in comparison.notes]
+    parts += [_lines(each, style, colour="dim") for each in unset_lines(comparison)]
+    parts += [_lines(each, style, colour="dim") for each in comparison.notes]
     return "".join(parts)
 
 
-def _lines(text: str, style: Style, *, look: str = "") -> str:
+def _lines(text: str, style: Style, *, colour: str = "") -> str:
     pieces = wrapped(inert(text), style.width) if style.width is not None else [inert(text)]
-    return "".join(style.paint(each, look) + "\n" for each in pieces)
+    return "".join(style.paint(each, colour) + "\n" for each in pieces)
 
 
 def _heads(comparison: Comparison, style: Style, now: datetime) -> str:
@@ -119,7 +122,7 @@ def _judged(row: MetricComparison, one: RunDifference, style: Style) -> list[Cel
     return [
         size(change, row.unit, style),
         interval(change, row.unit, style),
-        (one.sureness.value, _LOOKS.get(one.sureness, "")),
+        (one.sureness.value, _COLOURS.get(one.sureness, "")),
         parted,
     ]
 
@@ -129,9 +132,9 @@ def _most_telling(comparison: Comparison) -> list[MetricComparison]:
     for row in comparison.metrics:
         if row.metric in first:
             return [row]
-    told = (row for row in comparison.metrics if any(map(told_change, row.differences)))
+    reported = (row for row in comparison.metrics if any(map(reported_change, row.differences)))
     drawn = (row for row in comparison.metrics if any(each.points for each in row.lines))
-    found = next(told, None) or next(drawn, None)
+    found = next(reported, None) or next(drawn, None)
     return [found] if found is not None else []
 
 

@@ -92,10 +92,10 @@ def _below(row: MetricComparison, span_s: float) -> list[str]:
     ]
     for at_s, label in parted:
         column = min(int(at_s / span_s * COLUMNS), COLUMNS - 1)
-        words = f"^ {label} parts at {duration(at_s)}"
-        if column + len(words) > COLUMNS:
-            words = f"{label} parts at {duration(at_s)} ^"
-            lines.append(" " * _MARGIN + words.rjust(column + 1))
+        note = f"^ {label} parts at {duration(at_s)}"
+        if column + len(note) > COLUMNS:
+            note = f"{label} parts at {duration(at_s)} ^"
+            lines.append(" " * _MARGIN + note.rjust(column + 1))
         else:
-            lines.append(" " * (_MARGIN + column) + words)
+            lines.append(" " * (_MARGIN + column) + note)
     return lines

@@ -1,6 +1,6 @@
 """What differs between runs.
 
-`finding` checks access to each run. `series` reads the metric store or stored summaries.
-`statistics` computes, and `judging` turns that into differences and moments of divergence.
-`settings` compares the requests, and `comparing` assembles the answer.
+`compare` checks access to each run and assembles the answer. `series` reads the metric store or
+stored summaries. `statistics` computes, and `metric_comparison` turns that into differences.
+`settings` compares the requests.
 """

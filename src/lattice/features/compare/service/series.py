@@ -19,14 +19,14 @@ from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore
 from lattice.domain.promql import BadSelector
 from lattice.domain.runsummary import BadSummary, RunSummary, decoded, summary_key
 from lattice.domain.telemetry import Coverage, MetricOrigin
-from lattice.features.compare.service.statistics.aligning import Track, track_of
+from lattice.features.compare.service.statistics.track import Track, track_of
 from lattice.observe.metric_query import Either, Expression, Gather, Gathered, Over, Ranged
 from lattice.observe.shown_series import HEARTBEATS, shown_series
 from lattice.observe.windows import INTERVALS, RunSteps, RunWindow
 
 _log = logging.getLogger(__name__)
 
-VIA_STORE, VIA_KEPT = "store", "kept summary"
+VIA_STORE, VIA_SUMMARY = "store", "kept summary"
 MOST_SAMPLES = 2880
 """Per metric and run: a day at 30 s."""
 _PATIENCE_S = 20.0
@@ -36,7 +36,7 @@ _ENOUGH = 0.8
 NO_STORE = "the server has no metric store"
 SILENT = "the metric store does not answer"
 FORGOTTEN = "the metric store has nothing of this run"
-NOTHING_KEPT = "and no summary of it is kept"
+NO_SUMMARY = "and no summary of it is kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RunSeries:
 
     tracks: Mapping[Shown, Track]
     origin: MetricOrigin
-    kept: datetime | None = None
+    written: datetime | None = None
     refused: Mapping[Shown, str] = field(default_factory=dict)
     """Metrics that the store could not answer, with its error message."""
 
@@ -84,12 +84,12 @@ class SeriesSource:
         stored = await self._stored(job, metrics)
         if job.attempt.ended is None or stored.covered >= _ENOUGH:
             return stored
-        kept = await self._kept(job, metrics)
-        if kept is not None and _has_forgotten(stored, kept):
-            return kept
+        summarized = await self._from_summary(job, metrics)
+        if summarized is not None and _has_forgotten(stored, summarized):
+            return summarized
         if stored.tracks:
             return stored
-        reason = f"{stored.origin.reason}, {NOTHING_KEPT}"
+        reason = f"{stored.origin.reason}, {NO_SUMMARY}"
         return replace(stored, origin=replace(stored.origin, reason=reason))
 
     async def _stored(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
@@ -106,7 +106,7 @@ class SeriesSource:
         except StoreSilent as error:
             return _nothing(job, SILENT, str(error))
         tracks = {each: track for each, track in found.items() if isinstance(track, Track)}
-        refused = {each: words for each, words in found.items() if isinstance(words, str)}
+        refused = {each: message for each, message in found.items() if isinstance(message, str)}
         aged = replace(origin, age_s=self._age_s(steps, tracks))
         return RunSeries(tracks, aged, refused=refused)
 
@@ -193,7 +193,7 @@ class SeriesSource:
         until = steps.run.begin + (max(newest) + 1) * steps.step_s
         return max(0.0, self._clock.now().timestamp() - until)
 
-    async def _kept(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries | None:
+    async def _from_summary(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries | None:
         summary = await self._summary(job)
         if summary is None:
             return None
@@ -210,7 +210,7 @@ class SeriesSource:
             summary.origin,
             age_s=None if age_s is None else age_s + passed_s,
             resolution_s=step_s if step_s is not None else summary.origin.resolution_s,
-            via=VIA_KEPT,
+            via=VIA_SUMMARY,
         )
         return RunSeries(tracks, origin, summary.written)
 
@@ -228,18 +228,18 @@ class SeriesSource:
         return None
 
 
-def _has_forgotten(stored: RunSeries, kept: RunSeries) -> bool:
+def _has_forgotten(stored: RunSeries, summarized: RunSeries) -> bool:
     """Return True if the store lacks the beginning of the run and the summary has it.
 
     A store drops the oldest samples first. Data that is missing elsewhere was not measured: the
     summary comes from the same samples, and its long intervals only hide the gap.
     """
-    if kept.begins_s is None:
+    if summarized.begins_s is None:
         return False
     if stored.begins_s is None:
         return True
-    longest_s = max(each.step_s for each in kept.tracks.values())
-    return stored.begins_s > kept.begins_s + longest_s
+    longest_s = max(each.step_s for each in summarized.tracks.values())
+    return stored.begins_s > summarized.begins_s + longest_s
 
 
 def _nothing(job: JobAttempt, reason: str, last_error: str = "") -> RunSeries:

@@ -37,8 +37,8 @@ def settings_of(jobs: Sequence[JobAttempt]) -> tuple[Setting, ...]:
 
 def _setting(known: _Known, jobs: Sequence[JobAttempt]) -> Setting:
     values = tuple(_value(known, each) for each in jobs)
-    told = {each.value for each in values if each.value is not None}
-    return Setting(name=known.name, values=values, differs=len(told) > 1)
+    found = {each.value for each in values if each.value is not None}
+    return Setting(name=known.name, values=values, differs=len(found) > 1)
 
 
 def _value(known: _Known, job: JobAttempt) -> SettingValue:
@@ -46,7 +46,7 @@ def _value(known: _Known, job: JobAttempt) -> SettingValue:
     return SettingValue(value=value, reason=known.lacking(job) if value is None else "")
 
 
-def _number(value: int | None) -> str | None:
+def _text(value: object | None) -> str | None:
     return None if value is None else str(value)
 
 
@@ -67,11 +67,6 @@ def _nodes(job: JobAttempt) -> str:
         return job.attempt.nodes
 
 
-def _exit(job: JobAttempt) -> str | None:
-    code = job.attempt.exit_code
-    return None if code is None else str(code)
-
-
 def _no_exit(job: JobAttempt) -> str:
     return NOT_OVER if job.attempt.ended is None else UNSAID
 
@@ -86,15 +81,15 @@ _SETTINGS = (
     _Known("qos", lambda each: each.allocation.qos),
     _Known("vcluster", lambda each: each.allocation.vcluster),
     _Known("nodes", _nodes),
-    _Known("node_count", lambda each: _number(each.attempt.node_count or None)),
-    _Known("tasks", lambda each: _number(each.allocation.tasks)),
-    _Known("cpus", lambda each: _number(each.allocation.cpus)),
-    _Known("gpus", lambda each: _number(each.allocation.gpus)),
+    _Known("node_count", lambda each: _text(each.attempt.node_count or None)),
+    _Known("tasks", lambda each: _text(each.allocation.tasks)),
+    _Known("cpus", lambda each: _text(each.allocation.cpus)),
+    _Known("gpus", lambda each: _text(each.allocation.gpus)),
     _Known("memory", lambda each: _size(each.allocation.memory_bytes)),
     _Known("memory_per_node", lambda each: _size(asked_of(each).memory_per_node)),
     _Known("time_limit", _limit),
     _Known("image", lambda each: each.allocation.container, lambda _: NO_IMAGE),
     _Known("environment", lambda _: None, lambda _: NO_ENVIRONMENT),
     _Known("state", lambda each: each.attempt.state.value),
-    _Known("exit_code", _exit, _no_exit),
+    _Known("exit_code", lambda each: _text(each.attempt.exit_code), _no_exit),
 )

@@ -26,21 +26,21 @@ from lattice.domain.jobfacts import (
 )
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import Session
-from lattice.features.diag.convert.facts import (
+from lattice.features.diag.convert import (
+    FACTS_UNKNOWN,
     BadFacts,
     FactsAsked,
+    facts_message,
     facts_opening_of,
-    facts_tell,
-    facts_unknown_tell,
 )
-from lattice.features.diag.node.lives import JobRuns
+from lattice.features.diag.node.job_runs import JobRuns
 
 _SLACK_S = 0.25
 """Reserved for sending the answer to the server."""
 _TOGETHER_S = 0.8
 """If the facts arrive within this time, all goes out together."""
 SILENT = "it did not answer in time"
-_LONGEST_WORDS = 200
+_LONGEST_TEXT = 200
 _T = TypeVar("_T")
 
 
@@ -70,7 +70,7 @@ class FactSources:
     """With a signed request for the helper."""
     tasks: Callable[[bytes], Awaitable[FoundFacts[TaskFact]]]
     gpus: Callable[[JobIdentity], Awaitable[FoundFacts[GpuFact]]]
-    look: Callable[[int, float], Awaitable[bytes]]
+    snapshot: Callable[[int, float], Awaitable[bytes]]
     """Returns the snapshot of this job number since that start; empty without one."""
     clock_ahead_s: Callable[[], float | None]
     last_output: Callable[[JobIdentity], float | None]
@@ -81,9 +81,9 @@ class FactSources:
 class FactFeed:
     """Implements `Serve`."""
 
-    def __init__(self, node: str, lives: JobRuns, sources: FactSources) -> None:
+    def __init__(self, node: str, runs: JobRuns, sources: FactSources) -> None:
         self._node = node
-        self._lives = lives
+        self._runs = runs
         self._sources = sources
 
     async def __call__(self, session: Session, opening: bytes) -> None:
@@ -91,30 +91,30 @@ class FactFeed:
             asked = facts_opening_of(opening)
         except BadFacts as fault:
             raise NotFound(str(fault)) from None
-        identity = self._lives.find(asked.job_id, asked.started)
+        identity = self._runs.find(asked.job_id, asked.started)
         if identity is not None:
-            await self._told(session, identity, asked)
+            await self._send_facts(session, identity, asked)
             return
         if asked.look:
             await session.send(b"")
-        await session.send(facts_unknown_tell(), last=True)
+        await session.send(FACTS_UNKNOWN, last=True)
 
-    async def _told(self, session: Session, identity: JobIdentity, asked: FactsAsked) -> None:
+    async def _send_facts(self, session: Session, identity: JobIdentity, asked: FactsAsked) -> None:
         within_s = max(_SLACK_S, asked.within_s - _SLACK_S)
         gathering = asyncio.create_task(self._gathered(identity, asked, within_s), name="facts")
         lost: Sequence[FactAbsence] = ()
         try:
             if asked.look:
-                look = self._sources.look(asked.job_id, asked.started)
-                told = await _asked(look, within_s)
+                reading = self._sources.snapshot(asked.job_id, asked.started)
+                snapshot = await _asked(reading, within_s)
                 await asyncio.wait([gathering], timeout=_TOGETHER_S)
-                await session.send(told if isinstance(told, bytes) else b"")
-                lost = [] if isinstance(told, bytes) else _absences(told, FactKind.FIGURES)
+                await session.send(snapshot if isinstance(snapshot, bytes) else b"")
+                lost = [] if isinstance(snapshot, bytes) else _absences(snapshot, FactKind.FIGURES)
             facts = await gathering
         finally:
             gathering.cancel()
         facts = replace(facts, absences=(*facts.absences, *lost))
-        await session.send(facts_tell(self._lives.began(identity), facts), last=True)
+        await session.send(facts_message(self._runs.began(identity), facts), last=True)
 
     async def _gathered(
         self, identity: JobIdentity, asked: FactsAsked, within_s: float
@@ -152,7 +152,7 @@ class FactFeed:
 
     async def _tasks(self, identity: JobIdentity, asked: FactsAsked) -> FoundFacts[TaskFact]:
         # The helper would block too, and only report a timeout.
-        self._lives.check_readable(identity)
+        self._runs.check_readable(identity)
         return await self._sources.tasks(asked.tasks)
 
 
@@ -164,9 +164,9 @@ async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]
     except TimeoutError:
         return SILENT, ""
     except LatticeError as error:
-        return inert(error.message).rstrip(".")[:_LONGEST_WORDS], ""
+        return inert(error.message).rstrip(".")[:_LONGEST_TEXT], ""
     except Exception as error:  # noqa: BLE001 - one source's defect is not the others'
-        return "it could not be read", inert(f"{type(error).__name__}: {error}")[:_LONGEST_WORDS]
+        return "it could not be read", inert(f"{type(error).__name__}: {error}")[:_LONGEST_TEXT]
 
 
 def _absences(

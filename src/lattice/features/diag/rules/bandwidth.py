@@ -12,20 +12,20 @@ from statistics import fmean
 from lattice.domain.jobfacts import FactKind, LinkFact
 from lattice.domain.measured import Shown
 from lattice.features.diag.model import Area, Case, Finding, Sense, Subject
-from lattice.features.diag.rules.linking import counted
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     MissingObservation,
     Observation,
     findings,
     folded,
+    format_rate,
     no_fact,
     shown,
     unseen_of,
 )
+from lattice.features.diag.rules.links import counted
 
 _FEW = 4
-_SCALES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,9 @@ class Bandwidth:
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        moved: list[_Moved] = []
-        unseen: list[MissingObservation] = []
-        for node in case.nodes:
-            told = _by_ports(case, node) or _by_rates(case, node)
-            if isinstance(told, _Moved):
-                moved.append(told)
-            elif told is not None:
-                unseen.append(told)
+        found = [_by_ports(case, node) or _by_rates(case, node) for node in case.nodes]
+        moved = [each for each in found if isinstance(each, _Moved)]
+        unseen = [each for each in found if isinstance(each, MissingObservation)]
         seen = [Observation(subject=Subject(node=each.node), measured=each.rate) for each in moved]
         if moved:
             most = [each.most for each in moved if each.most is not None]
@@ -61,11 +56,10 @@ class Bandwidth:
                 seen[0],
                 measured=fmean(each.rate for each in moved),
                 target=fmean(most) if len(most) == len(moved) else None,
-                words=_words(moved),
+                evidence=_evidence(moved),
             )
-        yield from findings(
-            self, case, seen, unseen, FindingTemplate(sense=Sense.OF, unit="bytes/s")
-        )
+        template = FindingTemplate(sense=Sense.OF, unit="bytes/s")
+        yield from findings(self, case, [*seen, *unseen], template)
 
 
 def _by_ports(case: Case, node: str) -> _Moved | None:
@@ -87,19 +81,19 @@ def _by_ports(case: Case, node: str) -> _Moved | None:
 
 
 def _by_rates(case: Case, node: str) -> _Moved | MissingObservation | None:
-    sight, facts = case.sights.get(node), case.facts.get(node)
-    if sight is None:
+    snapshot, facts = case.sights.get(node), case.facts.get(node)
+    if snapshot is None:
         if facts is None:
             return None
         return no_fact(node, facts, FactKind.LINKS, "none of its links counts what it carries")
-    sent, why = shown(sight, Shown.NETWORK_TX_BYTES)
-    received, why_not = shown(sight, Shown.NETWORK_RX_BYTES)
+    sent, why = shown(snapshot, Shown.NETWORK_TX_BYTES)
+    received, why_not = shown(snapshot, Shown.NETWORK_RX_BYTES)
     if not sent or not received:
         lack = why or why_not
         return unseen_of(node, lack) if lack is not None else None
     rate = sum(each.value for each in (*sent, *received))
-    before = sight.before
-    over_s = sight.now.time - before.time if before is not None else None
+    before = snapshot.before
+    over_s = snapshot.now.time - before.time if before is not None else None
     return _Moved(node, rate, over_s, _most(facts.links) if facts is not None else None)
 
 
@@ -114,22 +108,16 @@ def _most(links: Sequence[LinkFact], *, without: set[str] | None = None) -> floa
     return 2 * sum(known) / 8 if known and len(known) == len(speeds) else None
 
 
-def _words(moved: Sequence[_Moved]) -> str:
+def _evidence(moved: Sequence[_Moved]) -> str:
     if len(moved) <= _FEW:
-        told = ", ".join(f"{each.node} {_rate(each.rate)}" for each in moved)
+        rates = ", ".join(f"{each.node} {format_rate(each.rate)}" for each in moved)
     else:
         least = min(moved, key=lambda each: each.rate)
         most = max(moved, key=lambda each: each.rate)
-        told = f"from {_rate(least.rate)} ({least.node}) to {_rate(most.rate)} ({most.node})"
+        lowest, highest = format_rate(least.rate), format_rate(most.rate)
+        rates = f"from {lowest} ({least.node}) to {highest} ({most.node})"
     over_s = max((each.over_s for each in moved if each.over_s is not None), default=None)
     window = f" over {over_s:.0f} s" if over_s is not None else ""
     unsaid = [each.node for each in moved if each.most is None]
     slower = f"; how fast the links of {folded(unsaid)} are is not told" if unsaid else ""
-    return f"{told}, sent and received{window}{slower}"
-
-
-def _rate(value: float) -> str:
-    for size, unit in _SCALES:
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} B/s"
+    return f"{rates}, sent and received{window}{slower}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lattice.features.diag.model import Area, Case, Finding, Lack
-from lattice.features.diag.rules.saying import unknown
+from lattice.features.diag.rules.findings import unknown
 
 
 class BetweenNodes:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lattice.domain.jobfacts import FactKind
+from lattice.domain.jobfacts import FactKind, NodeFacts
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
-    MissingObservation,
+    Judged,
     Observation,
     each_facts,
     findings,
+    largest_first,
     no_fact,
 )
 
@@ -26,34 +27,27 @@ class ClockOffset:
 
     def judge(self, case: Case) -> Iterator[Finding]:
         bound = case.targets.clock_s
-        seen: list[Observation] = []
-        unseen: list[MissingObservation] = []
-        for node, facts in each_facts(case):
-            ahead = facts.clock_ahead_s
-            if ahead is None:
-                unseen.append(no_fact(node, facts, FactKind.CLOCK, "its clock was not compared"))
-                continue
-            off = abs(ahead)
-            verdict = Verdict.OK
-            if off > bound:
-                verdict = Verdict.BAD if off > _GRAVE_S else Verdict.ATTENTION
-            where = "ahead" if ahead > 0 else "behind"
-            much = f"{off:.2g}" if off < 10 else f"{off:.0f}"
-            words = f"the clock of {node} is {much} s {where}"
-            seen.append(
-                Observation(subject=Subject(node=node), verdict=verdict, measured=off, words=words)
-            )
-        seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                target=bound,
-                unit="s",
-                remedy="Tell the site: the node's time service is off (`chronyc tracking` on it). "
-                "Times in the job's output and in its files are wrong by as much.",
-                nothing="no node told facts",
-            ),
+        judged = largest_first(_one(node, facts, bound) for node, facts in each_facts(case))
+        template = FindingTemplate(
+            target=bound,
+            unit="s",
+            remedy="Tell the site: the node's time service is off (`chronyc tracking` on it). "
+            "Times in the job's output and in its files are wrong by as much.",
+            nothing="no node told facts",
         )
+        yield from findings(self, case, judged, template)
+
+
+def _one(node: str, facts: NodeFacts, bound: float) -> Judged:
+    ahead = facts.clock_ahead_s
+    if ahead is None:
+        return no_fact(node, facts, FactKind.CLOCK, "its clock was not compared")
+    off = abs(ahead)
+    verdict = Verdict.OK
+    if off > bound:
+        verdict = Verdict.BAD if off > _GRAVE_S else Verdict.ATTENTION
+    where = "ahead" if ahead > 0 else "behind"
+    much = f"{off:.2g}" if off < 10 else f"{off:.0f}"
+    evidence = f"the clock of {node} is {much} s {where}"
+    subject = Subject(node=node)
+    return Observation(subject=subject, verdict=verdict, measured=off, evidence=evidence)

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 
 from lattice.domain.jobfacts import LinkCounts, LinkFact, TransportFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.linking import counted, of_links
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
+    Judged,
     MissingObservation,
     Observation,
     each_facts,
     findings,
 )
+from lattice.features.diag.rules.links import counted, of_links
 
 _LEAST_PACKETS = 1000.0
 _BUSY_SHARE = 0.05
@@ -33,31 +34,26 @@ class Congestion:
     def judge(self, case: Case) -> Iterator[Finding]:
         bound = case.targets.congestion_percent
 
-        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
+        def judge(node: str, link: LinkFact) -> Judged | None:
             counts = counted(case, node, link)
             if counts is None or counts.waits is None:
                 return MissingObservation(node=node, reason="its ports do not count waiting")
             return _one(node, link, counts, bound)
 
-        seen, unseen = of_links(case, judged)
-        for node, facts in each_facts(case):
-            if facts.transport is not None:
-                told = _marked(node, facts.transport, bound)
-                if told is not None:
-                    seen.append(told)
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                target=bound,
-                unit="%",
-                remedy="Others share the way between these nodes: `sbatch --switches=1` keeps a "
-                "job below one switch, and `--exclusive` keeps others off its nodes.",
-                nothing="no node told facts",
-            ),
+        judged = of_links(case, judge)
+        judged += [
+            marked
+            for node, facts in each_facts(case)
+            if (marked := _marked(node, facts.transport, bound)) is not None
+        ]
+        template = FindingTemplate(
+            target=bound,
+            unit="%",
+            remedy="Others share the way between these nodes: `sbatch --switches=1` keeps a "
+            "job below one switch, and `--exclusive` keeps others off its nodes.",
+            nothing="no node told facts",
         )
+        yield from findings(self, case, judged, template)
 
 
 def _one(node: str, link: LinkFact, counts: LinkCounts, bound: float) -> Observation:
@@ -65,12 +61,12 @@ def _one(node: str, link: LinkFact, counts: LinkCounts, bound: float) -> Observa
     share = _share(link, counts, waits)
     busy = _is_busy(link, counts) and (counts.packets or _LEAST_PACKETS) >= _LEAST_PACKETS
     unit = f" {link.waits_unit}" if link.waits_unit else ""
-    words = f"{link.name} on {node} waited {share:.2g} % ({waits:.0f}{unit})"
+    evidence = f"{link.name} on {node} waited {share:.2g} % ({waits:.0f}{unit})"
     return Observation(
         subject=Subject(node=node, thing=link.name),
         verdict=Verdict.ATTENTION if busy and share > bound else Verdict.OK,
         measured=share,
-        words=words if waits else "no port had to wait",
+        evidence=evidence if waits else "no port had to wait",
     )
 
 
@@ -94,9 +90,11 @@ def _is_busy(link: LinkFact, counts: LinkCounts) -> bool:
     return moved * 8 / counts.seconds >= _BUSY_SHARE * link.speed_bits
 
 
-def _marked(node: str, transport: TransportFact, bound: float) -> Observation | None:
+def _marked(node: str, transport: TransportFact | None, bound: float) -> Observation | None:
+    if transport is None or transport.seconds is None:
+        return None
     marks, packets = transport.ecn_marks, transport.received_packets
-    if marks is None or not packets or transport.seconds is None:
+    if marks is None or not packets:
         return None
     share = 100.0 * marks / packets
     sick = packets >= _LEAST_PACKETS and share > bound
@@ -104,5 +102,5 @@ def _marked(node: str, transport: TransportFact, bound: float) -> Observation | 
         subject=Subject(node=node),
         verdict=Verdict.ATTENTION if sick else Verdict.OK,
         measured=share,
-        words=f"switches marked {share:.2g} % of the packets that {node} received (ECN)",
+        evidence=f"switches marked {share:.2g} % of the packets that {node} received (ECN)",
     )

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from lattice.domain.alert import AlertRule, Phase
+from lattice.domain.alert import AlertRule
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.cards import Card, health_of
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
+    Card,
     FindingTemplate,
-    MissingObservation,
+    Judged,
     Observation,
     card,
-    each_sight,
+    each_snapshot,
     findings,
+    firing,
     grown,
     lacking,
     per_gpu,
+    with_health,
 )
 from lattice.observe.conditions import is_program_xid
 
-_TELL_SITE = (
+_HARDWARE = (
     "Results since then may be wrong: go back to a checkpoint from before, and tell the site. "
     "Leave the node out next time (`sbatch --exclude=NODE`)."
 )
@@ -41,20 +42,17 @@ class GpuErrors:
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
-        seen: list[Observation] = []
-        unseen: list[MissingObservation] = []
-        for node, sight in each_sight(case):
-            found = list(_sick(case, node, sight))
-            cards = per_gpu(sight, "gpu_ecc_uncorrected_total")
-            seen += found or [
-                Observation(subject=Subject(node=node, gpu=uuid), measured=0.0, words=_WELL)
+        judged: list[Judged] = []
+        for node, snapshot in each_snapshot(case):
+            found = [with_health(case, each) for each in _met(node, snapshot)]
+            cards = per_gpu(snapshot, "gpu_ecc_uncorrected_total")
+            judged += found or [
+                Observation(subject=Subject(node=node, gpu=uuid), measured=0.0, evidence=_WELL)
                 for uuid in cards
             ]
             if not found and not cards:
-                unseen.append(lacking(node, sight, "gpu_ecc_uncorrected_total"))
-        yield from findings(
-            self, case, seen, unseen, FindingTemplate(target=0.0, remedy=_TELL_SITE)
-        )
+                judged.append(lacking(node, snapshot, "gpu_ecc_uncorrected_total"))
+        yield from findings(self, case, judged, FindingTemplate(target=0.0, remedy=_HARDWARE))
 
 
 _WELL = "no memory error that could not be corrected, and no XID"
@@ -64,42 +62,37 @@ def cards_with_errors(case: Case) -> frozenset[Card]:
     """Return the GPUs that this rule reports."""
     return frozenset(
         (node, each.subject.gpu)
-        for node, sight in each_sight(case)
-        for each in _sick(case, node, sight)
+        for node, snapshot in each_snapshot(case)
+        for each in _met(node, snapshot)
     )
 
 
-def _sick(case: Case, node: str, sight: NodeSnapshot) -> Iterator[Observation]:
-    for each in _met(node, sight):
-        judged = health_of(case, node, each.subject.gpu)
-        yield replace(each, words=f"{each.words}; it is judged {judged}") if judged else each
+def _met(node: str, snapshot: NodeSnapshot) -> Iterator[Observation]:
+    alerted: set[tuple[str, str]] = set()
+    for alert in firing(snapshot, AlertRule.ECC, AlertRule.XID):
+        uuid, _, xid = alert.subject.partition("/xid")
+        alerted.add((uuid, xid))
+        evidence = f"on {node}: {alert.text}"
+        yield _seen(node, uuid, alert.value, evidence, program=is_program_xid(xid))
+    for each in snapshot.now.of("gpu_ecc_uncorrected_total"):
+        uuid, more = each.label("gpu_uuid"), grown(snapshot, each)
+        if more and (uuid, "") not in alerted:
+            evidence = f"{card(uuid)} on {node} met {more:.0f} memory errors it could not correct"
+            yield _seen(node, uuid, more, evidence, program=False)
+    for each in snapshot.now.of("gpu_xid_total"):
+        uuid, xid, more = each.label("gpu_uuid"), each.label("xid"), grown(snapshot, each)
+        if more and (uuid, xid) not in alerted:
+            evidence = f"the driver reported XID {xid} of {card(uuid)} on {node}"
+            yield _seen(node, uuid, more, evidence, program=is_program_xid(xid))
 
 
-def _met(node: str, sight: NodeSnapshot) -> Iterator[Observation]:
-    told: set[tuple[str, str]] = set()
-    for alert in sight.firing:
-        if alert.rule in {AlertRule.ECC, AlertRule.XID} and alert.phase is Phase.FIRING:
-            uuid, _, xid = alert.subject.partition("/xid")
-            told.add((uuid, xid))
-            words = f"on {node}: {alert.words}"
-            yield _seen(node, uuid, alert.value, words, program=is_program_xid(xid))
-    for each in sight.now.of("gpu_ecc_uncorrected_total"):
-        uuid, more = each.label("gpu_uuid"), grown(sight, each)
-        if more and (uuid, "") not in told:
-            words = f"{card(uuid)} on {node} met {more:.0f} memory errors it could not correct"
-            yield _seen(node, uuid, more, words, program=False)
-    for each in sight.now.of("gpu_xid_total"):
-        uuid, xid, more = each.label("gpu_uuid"), each.label("xid"), grown(sight, each)
-        if more and (uuid, xid) not in told:
-            words = f"the driver reported XID {xid} of {card(uuid)} on {node}"
-            yield _seen(node, uuid, more, words, program=is_program_xid(xid))
-
-
-def _seen(node: str, uuid: str, count: float | None, words: str, *, program: bool) -> Observation:
+def _seen(
+    node: str, uuid: str, count: float | None, evidence: str, *, program: bool
+) -> Observation:
     return Observation(
         subject=Subject(node=node, gpu=uuid),
         verdict=Verdict.ATTENTION if program else Verdict.BAD,
         measured=count,
-        words=words.rstrip("."),
-        remedy=_PROGRAM if program else _TELL_SITE,
+        evidence=evidence.rstrip("."),
+        remedy=_PROGRAM if program else _HARDWARE,
     )

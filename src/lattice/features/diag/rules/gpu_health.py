@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from lattice.domain.jobfacts import FactKind, GpuFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.cards import Card
-from lattice.features.diag.rules.gpu_errors import cards_with_errors
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
+    Card,
     FindingTemplate,
     MissingObservation,
     Observation,
@@ -22,6 +21,7 @@ from lattice.features.diag.rules.saying import (
     findings,
     no_fact,
 )
+from lattice.features.diag.rules.gpu_errors import cards_with_errors
 from lattice.features.diag.rules.throttle import cards_held_back
 
 _VERDICTS = {"ok": Verdict.OK, "healthy": Verdict.OK, "warning": Verdict.ATTENTION}
@@ -36,32 +36,27 @@ class GpuHealth:
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
-        kept: list[tuple[str, GpuFact]] = []
+        shown: list[tuple[str, GpuFact]] = []
         unseen: list[MissingObservation] = []
         elsewhere = cards_with_errors(case) | cards_held_back(case)
         for node, facts in each_facts(case):
             judged = [each for each in facts.gpus if each.health or each.pcie_width is not None]
-            kept += [(node, each) for each in judged if not _is_told(node, each, elsewhere)]
+            shown += [(node, each) for each in judged if not _is_reported(node, each, elsewhere)]
             if not judged:
                 unseen.append(no_fact(node, facts, FactKind.GPUS, "nobody judged the cards"))
-        if elsewhere and not kept and not unseen:
+        if elsewhere and not shown and not unseen:
             return
-        seen = [_one(node, each) for node, each in kept]
+        seen = [_one(node, each) for node, each in shown]
         if seen and not any(each.verdict.is_sick for each in seen):
-            seen[0] = replace(seen[0], words=_well([each for _, each in kept]))
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                remedy="Tell the site, and leave the node out next time (`sbatch --exclude=NODE`).",
-                nothing="no node told facts",
-            ),
+            seen[0] = replace(seen[0], evidence=_well([each for _, each in shown]))
+        template = FindingTemplate(
+            remedy="Tell the site, and leave the node out next time (`sbatch --exclude=NODE`).",
+            nothing="no node told facts",
         )
+        yield from findings(self, case, [*seen, *unseen], template)
 
 
-def _is_told(node: str, fact: GpuFact, elsewhere: Collection[Card]) -> bool:
+def _is_reported(node: str, fact: GpuFact, elsewhere: Collection[Card]) -> bool:
     """Return True if another rule reports the cause."""
     is_ok = _VERDICTS.get(fact.health) is Verdict.OK or not fact.health
     return not is_ok and (node, fact.uuid) in elsewhere
@@ -71,21 +66,21 @@ def _well(cards: Sequence[GpuFact]) -> str:
     judged = sum(bool(each.health) for each in cards)
     lanes = {each.pcie_width for each in cards if each.pcie_width is not None}
     several = "card is" if judged == 1 else "cards are"
-    words = [f"{judged} {several} judged ok"] if judged else []
-    words += [f"PCIe x{min(lanes)}"] if lanes else []
-    return ", ".join(words)
+    parts = [f"{judged} {several} judged ok"] if judged else []
+    parts += [f"PCIe x{min(lanes)}"] if lanes else []
+    return ", ".join(parts)
 
 
 def _one(node: str, fact: GpuFact) -> Observation:
     verdict = _VERDICTS.get(fact.health, Verdict.BAD if fact.health else Verdict.OK)
-    words = f"{card(fact.uuid)} on {node}"
-    words += f" is judged {fact.health}" if fact.health else ""
-    words += f": {fact.words}" if fact.words else ""
+    evidence = f"{card(fact.uuid)} on {node}"
+    evidence += f" is judged {fact.health}" if fact.health else ""
+    evidence += f": {fact.words}" if fact.words else ""
     width, best = fact.pcie_width, fact.pcie_best_width
     if width is not None and best is not None:
         # On some boards an idle GPU powers lanes down, but not to half or less.
         if width * 2 <= best and verdict is Verdict.OK:
             verdict = Verdict.ATTENTION
-        words += f", PCIe x{width} of x{best}"
+        evidence += f", PCIe x{width} of x{best}"
     subject = Subject(node=node, gpu=fact.uuid)
-    return Observation(subject=subject, verdict=verdict, words=words)
+    return Observation(subject=subject, verdict=verdict, evidence=evidence)

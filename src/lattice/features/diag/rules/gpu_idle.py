@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from lattice.domain.alert import AlertRule, Phase
+from lattice.domain.alert import AlertRule
 from lattice.domain.measured import Shown
 from lattice.domain.metric import Sample
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Sense, Subject, Verdict
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     Observation,
     card,
     findings,
+    firing,
     of_metric,
 )
 from lattice.observe.conditions import is_gpu_idle, is_gpu_low
@@ -28,55 +30,47 @@ class GpuIdle:
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
-        targets, bound = case.targets, case.targets.gpu_idle_percent
-
-        def judged(
-            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
-        ) -> Iterator[Observation]:
-            alerted = {
-                each.subject
-                for each in sight.firing
-                if each.rule is AlertRule.GPU_IDLE and each.phase is Phase.FIRING
-            }
-            for each in samples:
-                uuid = each.label("gpu_uuid")
-                low_s = _low_s(case, node, uuid)
-                idle = is_gpu_idle(each.value, low_s, targets)
-                idle = idle or (uuid in alerted and is_gpu_low(each.value, targets))
-                words = f"{card(uuid)} on {node} is used {each.value:.0f} %"
-                if idle:
-                    minutes = max(low_s, targets.gpu_idle_s) / 60
-                    words += f", below {bound:g} % for {minutes:.0f} min or more"
-                yield Observation(
-                    subject=Subject(node=node, gpu=uuid),
-                    verdict=Verdict.ATTENTION if idle else Verdict.OK,
-                    measured=each.value,
-                    words=words,
-                )
-
-        seen, unseen = of_metric(case, "gpu_utilization_percent", judged)
+        judged = of_metric(case, "gpu_utilization_percent", partial(_judged, case))
+        seen = [each for each in judged if isinstance(each, Observation)]
         if seen and not any(each.verdict.is_sick for each in seen):
-            seen = [_mean(seen), *seen]
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                target=bound,
-                sense=Sense.AT_LEAST,
-                unit="%",
-                remedy="Ask for fewer (`sbatch --gpus=N`), or give the cards work: "
-                "`lattice diag ID --stacks` shows what the ranks do instead.",
-            ),
+            judged = [_mean(seen), *judged]
+        template = FindingTemplate(
+            target=case.targets.gpu_idle_percent,
+            sense=Sense.AT_LEAST,
+            unit="%",
+            remedy="Ask for fewer (`sbatch --gpus=N`), or give the cards work: "
+            "`lattice diag ID --stacks` shows what the ranks do instead.",
+        )
+        yield from findings(self, case, judged, template)
+
+
+def _judged(
+    case: Case, node: str, snapshot: NodeSnapshot, samples: Sequence[Sample]
+) -> Iterator[Observation]:
+    targets = case.targets
+    alerted = {each.subject for each in firing(snapshot, AlertRule.GPU_IDLE)}
+    for each in samples:
+        uuid = each.label("gpu_uuid")
+        low_s = _low_s(case, node, uuid)
+        idle = is_gpu_idle(each.value, low_s, targets)
+        idle = idle or (uuid in alerted and is_gpu_low(each.value, targets))
+        evidence = f"{card(uuid)} on {node} is used {each.value:.0f} %"
+        if idle:
+            minutes = max(low_s, targets.gpu_idle_s) / 60
+            evidence += f", below {targets.gpu_idle_percent:g} % for {minutes:.0f} min or more"
+        yield Observation(
+            subject=Subject(node=node, gpu=uuid),
+            verdict=Verdict.ATTENTION if idle else Verdict.OK,
+            measured=each.value,
+            evidence=evidence,
         )
 
 
 def _mean(seen: Sequence[Observation]) -> Observation:
     values = [each.measured for each in seen if each.measured is not None]
     mean = sum(values) / len(values)
-    words = f"{mean:.0f} % on average over {len(values)} GPUs, {min(values):.0f} % the least"
-    return Observation(subject=seen[0].subject, measured=mean, words=words)
+    evidence = f"{mean:.0f} % on average over {len(values)} GPUs, {min(values):.0f} % the least"
+    return Observation(subject=seen[0].subject, measured=mean, evidence=evidence)
 
 
 def _low_s(case: Case, node: str, uuid: str) -> float:

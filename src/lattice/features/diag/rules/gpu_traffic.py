@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from lattice.domain.measured import FIRST_LOOK
+from lattice.domain.measured import FIRST_READING
 from lattice.domain.metric import Provenance
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.domain.telemetry import Coverage
 from lattice.features.diag.model import Area, Case, Finding, Lack, Sense, Subject, Verdict
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     MissingObservation,
     Observation,
-    each_sight,
+    each_snapshot,
     findings,
     grown,
     lacking,
@@ -51,37 +51,37 @@ class GpuTraffic:
         moved: list[_Moved] = []
         unseen: list[MissingObservation] = []
         busy: list[tuple[Subject, float]] = []
-        for node, sight in each_sight(case):
-            of_node = list(_moved(case, node, sight))
+        for node, snapshot in each_snapshot(case):
+            of_node = list(_moved(case, node, snapshot))
             moved += of_node
-            if not of_node and sight.now.of(_CARDS):
-                unseen.append(_unseen(node, sight))
+            if not of_node and snapshot.now.of(_CARDS):
+                unseen.append(_unseen(node, snapshot))
             busy += [
                 (Subject(node=node, gpu=each.label("gpu_uuid")), each.value)
-                for each in sight.now.of(_BUSY)
+                for each in snapshot.now.of(_BUSY)
             ]
         if moved or unseen:
-            line = FindingTemplate(sense=Sense.OF, unit="bytes/s")
-            yield from findings(self, case, _seen(moved), unseen, line)
+            template = FindingTemplate(sense=Sense.OF, unit="bytes/s")
+            yield from findings(self, case, [*_seen(moved), *unseen], template)
         if busy:
             yield _occupancy(self, case, busy)
 
 
-def _moved(case: Case, node: str, sight: NodeSnapshot) -> Iterator[_Moved]:
-    over_s = passed_s(sight)
+def _moved(case: Case, node: str, snapshot: NodeSnapshot) -> Iterator[_Moved]:
+    over_s = passed_s(snapshot)
     facts = case.facts.get(node)
     most = {each.uuid: each.nvlink_bytes_s for each in facts.gpus} if facts is not None else {}
-    for each in sight.now.of(_BYTES):
-        more, uuid = grown(sight, each), each.label("gpu_uuid")
+    for each in snapshot.now.of(_BYTES):
+        more, uuid = grown(snapshot, each), each.label("gpu_uuid")
         if more is not None and over_s:
             yield _Moved(Subject(node=node, gpu=uuid), more / over_s, most.get(uuid))
 
 
-def _unseen(node: str, sight: NodeSnapshot) -> MissingObservation:
-    if sight.now.of(_BYTES):
+def _unseen(node: str, snapshot: NodeSnapshot) -> MissingObservation:
+    if snapshot.now.of(_BYTES):
         # There is a counter, but no earlier value yet.
-        return MissingObservation(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY)
-    return lacking(node, sight, _BYTES)
+        return MissingObservation(node=node, reason=FIRST_READING, lack=Lack.TOO_EARLY)
+    return lacking(node, snapshot, _BYTES)
 
 
 def _seen(moved: Sequence[_Moved]) -> list[Observation]:
@@ -89,14 +89,14 @@ def _seen(moved: Sequence[_Moved]) -> list[Observation]:
     if not moved:
         return seen
     most = [each.most for each in moved if each.most is not None]
-    all_told = len(most) == len(moved)
+    all_known = len(most) == len(moved)
     several = f"{len(moved)} GPUs" if len(moved) > 1 else "one GPU"
-    unsaid = "" if all_told else "; what the links of all of them can carry is not told"
+    unsaid = "" if all_known else "; what the links of all of them can carry is not told"
     seen[0] = replace(
         seen[0],
         measured=fmean(each.rate for each in moved),
-        target=fmean(most) if all_told else None,
-        words=f"both ways, on average over {several}{unsaid}",
+        target=fmean(most) if all_known else None,
+        evidence=f"both ways, on average over {several}{unsaid}",
     )
     return seen
 

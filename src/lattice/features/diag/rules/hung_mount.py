@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lattice.base.moment import age
 from lattice.domain.jobfacts import FactKind, MountFact
 from lattice.domain.telemetry import Coverage
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.mounting import (
-    answers_within_s,
-    rates,
-    size,
-    target_of,
-    time_words,
+from lattice.features.diag.rules.findings import (
+    PROBE,
+    each_facts,
+    folded,
+    format_rate,
+    no_fact,
+    unknown,
 )
-from lattice.features.diag.rules.saying import PROBE, each_facts, folded, no_fact, unknown
-
-_TITLE = "{path} ({kind})"
+from lattice.features.diag.rules.mounts import (
+    answers_within_s,
+    format_seconds,
+    rates,
+    target_of,
+)
 
 
 class HungMount:
@@ -38,10 +43,10 @@ class HungMount:
             for each in facts.mounts:
                 mounts.setdefault((each.path, each.kind), []).append((node, each))
             if not facts.mounts:
-                told = no_fact(node, facts, FactKind.MOUNTS, "it tells of no mount")
-                lacks.setdefault((told.reason, told.lack), []).append(node)
+                missing = no_fact(node, facts, FactKind.MOUNTS, "it tells of no mount")
+                lacks.setdefault((missing.reason, missing.lack), []).append(node)
         for (path, kind), found in mounts.items():
-            yield self._line(case, _TITLE.format(path=path, kind=kind), found)
+            yield self._line(case, f"{path} ({kind})", found)
         for (reason, lack), nodes in lacks.items():
             yield unknown(self, case, reason, lack, nodes)
         if not mounts and not lacks:
@@ -51,7 +56,9 @@ class HungMount:
         sick = [each for each in found if each[1].answered_s is None or each[1].trouble]
         untold = [each for each in sick if each[1].waited_s is None and not each[1].trouble]
         if untold and len(untold) == len(sick) == len(found):
-            return self._untold(case, title, found)
+            nodes = [node for node, _ in found]
+            finding = unknown(self, case, "it was not looked at", Lack.FAILED, nodes)
+            return replace(finding, title=title)
         sick = [each for each in sick if each not in untold]
         shown = sick or [each for each in found if each not in untold]
         _, mount = max(shown, key=lambda each: each[1].answered_s or 0.0)
@@ -65,23 +72,9 @@ class HungMount:
             target=answers_within_s(case, mount.path),
             unit="s",
             source=PROBE,
-            evidence=_sick_words(sick) if sick else _use(case, found),
+            evidence=_fault(sick) if sick else _use(case, found),
             remedy=_REMEDY if sick else "",
             covered=Coverage(len({each for each, _ in shown}), len(case.nodes)),
-        )
-
-    def _untold(self, case: Case, title: str, found: list[tuple[str, MountFact]]) -> Finding:
-        told = unknown(self, case, "it was not looked at", Lack.FAILED, [node for node, _ in found])
-        return Finding(
-            rule=told.rule,
-            title=title,
-            area=told.area,
-            verdict=told.verdict,
-            subjects=told.subjects,
-            source=told.source,
-            reason=told.reason,
-            lack=told.lack,
-            covered=told.covered,
         )
 
 
@@ -91,7 +84,7 @@ _REMEDY = (
 )
 
 
-def _sick_words(sick: list[tuple[str, MountFact]]) -> str:
+def _fault(sick: list[tuple[str, MountFact]]) -> str:
     _, mount = sick[0]
     where = f"on {folded(each for each, _ in sick)}, from {mount.source}"
     if mount.trouble:
@@ -103,19 +96,21 @@ def _sick_words(sick: list[tuple[str, MountFact]]) -> str:
 def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
     """Return what the job reads and writes there, as far as it is counted."""
     slowest = max(mount.answered_s or 0.0 for _, mount in found)
-    parts = [f"answers in {time_words(slowest)}"]
+    parts = [f"answers in {format_seconds(slowest)}"]
     target = target_of(case, found[0][1].path)
-    told = [each for node, mount in found if (each := rates(case, node, mount)) is not None]
+    counted = [each for node, mount in found if (each := rates(case, node, mount)) is not None]
     for name in ("read", "write"):
-        values = [value for each in told if (value := getattr(each, f"{name}_bytes_s")) is not None]
+        values = [
+            value for each in counted if (value := getattr(each, f"{name}_bytes_s")) is not None
+        ]
         if values:
             floor = getattr(target, f"{name}_bytes_s") if target is not None else None
-            of = f" (floor {size(floor)} a node)" if floor else ""
-            parts.append(f"{size(sum(values))} {name}{of}")
-    operations = [each.operations_s for each in told if each.operations_s is not None]
+            of = f" (floor {format_rate(floor)} a node)" if floor else ""
+            parts.append(f"{format_rate(sum(values))} {name}{of}")
+    operations = [each.operations_s for each in counted if each.operations_s is not None]
     if operations:
         parts.append(f"{sum(operations):.0f} operations/s")
     latencies = [mount.latency_s for _, mount in found if mount.latency_s is not None]
     if latencies:
-        parts.append(f"{time_words(max(latencies))} an operation")
+        parts.append(f"{format_seconds(max(latencies))} an operation")
     return ", ".join(parts)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from lattice.base.moment import age
 from lattice.domain.jobfacts import TaskFact
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     MissingObservation,
     Observation,
     each_facts,
-    each_sight,
+    each_snapshot,
     findings,
     folded,
 )
@@ -45,23 +45,23 @@ class JobHang:
         odd = _odd_ranks(case)
         waiting = _seem_to_wait(case, odd)
         bound_s = _sooner_s(case) if waiting else case.targets.hang_s
-        for node, sight in each_sight(case):
-            moved = sight.progress.last if sight.progress is not None else None
+        for node, snapshot in each_snapshot(case):
+            moved = snapshot.progress.last if snapshot.progress is not None else None
             if moved is not None:
                 last[node] = moved
-            elif case.now - case.started > bound_s and sight.progress is not None:
+            elif case.now - case.started > bound_s and snapshot.progress is not None:
                 # It was observed, and nothing moved since the start.
                 last[node] = case.started
             else:
                 reason = "the node does not tell yet whether the job gets on"
                 unseen.append(MissingObservation(node=node, reason=reason, lack=Lack.TOO_EARLY))
-        line = FindingTemplate(
+        template = FindingTemplate(
             target=bound_s,
             unit="s",
             remedy="`lattice diag ID --stacks` shows where every rank stands. If one has died or "
             "waits for ever, `scancel` and submit again from the last checkpoint.",
         )
-        yield from findings(self, case, _judged(case, last, odd, bound_s), unseen, line)
+        yield from findings(self, case, [*_judged(case, last, odd, bound_s), *unseen], template)
 
 
 def _sooner_s(case: Case) -> float:
@@ -80,15 +80,16 @@ def _judged(
     # A single node may have nothing to do, and a node without data may be the busy one.
     complete = len(last) == len(case.nodes)
     if still_s < bound_s or not complete:
-        words = f"something moved {age(still_s)} ago"
+        evidence = f"something moved {age(still_s)} ago"
         return [
-            Observation(subject=Subject(node=each), measured=still_s, words=words) for each in last
+            Observation(subject=Subject(node=each), measured=still_s, evidence=evidence)
+            for each in last
         ]
-    words = (
+    evidence = (
         f"no output, no processor time, no storage and no traffic for {age(still_s)} on "
         f"{folded(last)}"
     )
-    words += "".join(f"; {_stands(node, task)}" for node, task in odd[:_MOST_NAMED])
+    evidence += "".join(f"; {_stands(node, task)}" for node, task in odd[:_MOST_NAMED])
     is_sure = still_s >= case.targets.hang_s and bool(_ranks(case))
     subjects = [Subject(node=node, rank=task.rank) for node, task in odd[:_MOST_NAMED]]
     return [
@@ -96,7 +97,7 @@ def _judged(
             subject=each,
             verdict=Verdict.BAD if is_sure else Verdict.ATTENTION,
             measured=still_s,
-            words=words,
+            evidence=evidence,
         )
         for each in subjects or [Subject(node=node) for node in last]
     ]
@@ -116,11 +117,11 @@ def _odd_ranks(case: Case) -> list[tuple[str, TaskFact]]:
     ranks = [(node, each) for node, each in _ranks(case) if each.waits_in or each.state]
     if len(ranks) < _FEWEST_RANKS:
         return []
-    places = Counter(_place(each) for _, each in ranks)
-    common, many = places.most_common(1)[0]
+    positions = Counter(_position(each) for _, each in ranks)
+    common, many = positions.most_common(1)[0]
     if many * 2 <= len(ranks):
         return []
-    return [(node, each) for node, each in ranks if _place(each) != common]
+    return [(node, each) for node, each in ranks if _position(each) != common]
 
 
 def _seem_to_wait(case: Case, odd: Sequence[tuple[str, TaskFact]]) -> bool:
@@ -135,7 +136,7 @@ def _seem_to_wait(case: Case, odd: Sequence[tuple[str, TaskFact]]) -> bool:
     return few and seen and one_step and one_each and asleep
 
 
-def _place(task: TaskFact) -> tuple[str, str]:
+def _position(task: TaskFact) -> tuple[str, str]:
     return task.state, task.waits_in
 
 

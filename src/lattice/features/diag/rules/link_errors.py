@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from lattice.domain.jobfacts import LinkFact
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Subject, Targets, Verdict
-from lattice.features.diag.rules.linking import counted, of_links
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
+    Judged,
     MissingObservation,
     Observation,
-    each_sight,
+    each_snapshot,
     findings,
     grown,
 )
+from lattice.features.diag.rules.links import counted, of_links
 from lattice.observe.conditions import is_network_lossy, packet_error_percent
 
 _FEWEST_ERRORS = 5.0
@@ -31,7 +32,7 @@ class LinkErrors:
     def judge(self, case: Case) -> Iterator[Finding]:
         targets = case.targets
 
-        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
+        def judge(node: str, link: LinkFact) -> Judged | None:
             counts = counted(case, node, link)
             if counts is None or counts.errors is None:
                 return MissingObservation(
@@ -46,29 +47,25 @@ class LinkErrors:
             sick = counts.errors >= _FEWEST_ERRORS and is_network_lossy(share, targets)
             return _one(node, link.name, counts.errors, packets, share, sick=sick)
 
-        seen, unseen = of_links(case, judged)
-        for node, sight in each_sight(case):
-            told = _between(node, sight, targets)
-            if told is not None:
-                seen.append(told)
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                target=targets.network_error_percent,
-                unit="%",
-                remedy="Tell the site: a cable, a port or a driver is at fault, not the job. Leave "
-                "the node out next time (`sbatch --exclude=NODE`).",
-            ),
+        judged = of_links(case, judge)
+        judged += [
+            between
+            for node, snapshot in each_snapshot(case)
+            if (between := _between(node, snapshot, targets)) is not None
+        ]
+        template = FindingTemplate(
+            target=targets.network_error_percent,
+            unit="%",
+            remedy="Tell the site: a cable, a port or a driver is at fault, not the job. Leave "
+            "the node out next time (`sbatch --exclude=NODE`).",
         )
+        yield from findings(self, case, judged, template)
 
 
 def _one(
     node: str, name: str, errors: float, packets: float, share: float, *, sick: bool
 ) -> Observation:
-    words = (
+    evidence = (
         f"{name} on {node} lost {errors:.0f} of {packets:.0f} packets to errors ({share:.2g} %)"
         if errors
         else "no link has lost a packet to errors"
@@ -77,7 +74,7 @@ def _one(
         subject=Subject(node=node, thing=name),
         verdict=Verdict.BAD if sick else Verdict.OK,
         measured=share,
-        words=words,
+        evidence=evidence,
     )
 
 
@@ -85,19 +82,19 @@ def _by_time(node: str, name: str, errors: float, seconds: float) -> Observation
     """For a port that counts no packets, or too few: judge by errors per minute."""
     a_minute = 60.0 * errors / seconds if seconds else 0.0
     sick = errors >= _FEWEST_ERRORS and a_minute > _MOST_A_MINUTE
-    words = f"{name} on {node} counted {errors:.0f} errors, {a_minute:.2g} a minute"
+    evidence = f"{name} on {node} counted {errors:.0f} errors, {a_minute:.2g} a minute"
     return Observation(
         subject=Subject(node=node, thing=name),
         verdict=Verdict.BAD if sick else Verdict.OK,
-        words=words if errors else "no link has lost a packet to errors",
+        evidence=evidence if errors else "no link has lost a packet to errors",
     )
 
 
-def _between(node: str, sight: NodeSnapshot, targets: Targets) -> Observation | None:
-    packets = {each.label("scope"): each for each in sight.now.of("network_packets_total")}
-    errors = {each.label("scope"): each for each in sight.now.of("network_errors_total")}
+def _between(node: str, snapshot: NodeSnapshot, targets: Targets) -> Observation | None:
+    packets = {each.label("scope"): each for each in snapshot.now.of("network_packets_total")}
+    errors = {each.label("scope"): each for each in snapshot.now.of("network_errors_total")}
     for scope in sorted(packets.keys() & errors.keys()):
-        sent, lost = grown(sight, packets[scope]), grown(sight, errors[scope])
+        sent, lost = grown(snapshot, packets[scope]), grown(snapshot, errors[scope])
         if sent is None or lost is None:
             continue
         share = packet_error_percent(lost, sent, targets)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 
 from lattice.domain.jobfacts import LinkFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.linking import Likes, gbit, of_links
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
+    Judged,
     MissingObservation,
     Observation,
     findings,
 )
+from lattice.features.diag.rules.links import Likes, gbit, of_links
 
 _NEARLY = 0.99
 
@@ -25,29 +27,17 @@ class LinkSpeed:
     explains = frozenset({"straggler", "congestion"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        likes = Likes(case)
-
-        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
-            return _one(case, likes, node, link)
-
-        seen, unseen = of_links(case, judged)
-        yield from findings(
-            self,
-            case,
-            seen,
-            unseen,
-            FindingTemplate(
-                unit="bit/s",
-                remedy="Tell the site: a cable, a port or a transceiver lets it do no better. "
-                "Leave the node out next time (`sbatch --exclude=NODE`).",
-                nothing="no node told facts",
-            ),
+        judged = of_links(case, partial(_one, case, Likes(case)))
+        template = FindingTemplate(
+            unit="bit/s",
+            remedy="Tell the site: a cable, a port or a transceiver lets it do no better. "
+            "Leave the node out next time (`sbatch --exclude=NODE`).",
+            nothing="no node told facts",
         )
+        yield from findings(self, case, judged, template)
 
 
-def _one(
-    case: Case, likes: Likes, node: str, link: LinkFact
-) -> Observation | MissingObservation | None:
+def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Judged | None:
     if not link.up:
         return None
     if link.speed_bits is None:
@@ -55,16 +45,15 @@ def _one(
     best = _expected(case, likes, link)
     if best is None:
         return MissingObservation(node=node, reason="nobody says how fast its ports should be")
-    slow = link.speed_bits < _NEARLY * best
-    words = f"{link.name} on {node} runs at {gbit(link.speed_bits)} of {gbit(best)}"
+    evidence = f"{link.name} on {node} runs at {gbit(link.speed_bits)} of {gbit(best)}"
     verdict = Verdict.OK
-    if slow:
+    if link.speed_bits < _NEARLY * best:
         verdict = Verdict.BAD if link.speed_bits * 2 <= best else Verdict.ATTENTION
     return Observation(
         subject=Subject(node=node, thing=link.name),
         verdict=verdict,
         measured=link.speed_bits,
-        words=words,
+        evidence=evidence,
     )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from lattice.domain.metric import Sample
 from lattice.domain.node_snapshot import NodeSnapshot
-from lattice.features.diag.model import GIB, Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.model import GIB, Area, Case, Finding, Subject, Verdict, worst
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
-    MissingObservation,
+    Judged,
     Observation,
     findings,
     lacking,
+    largest_first,
     of_metric,
     pressure,
 )
@@ -30,42 +32,36 @@ class MemoryLimit:
     explains = frozenset({"straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        lacks: list[MissingObservation] = []
         bound = case.targets.memory_percent
-
-        def judged(
-            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
-        ) -> Iterator[Observation]:
-            limits = sight.now.of("memory_limit_bytes")
-            if not limits or not limits[0].value:
-                lacks.append(lacking(node, sight, "memory_limit_bytes"))
-                return
-            yield _one(node, sight, samples[0].value, limits[0].value, bound)
-
-        seen, unseen = of_metric(case, "memory_used_bytes", judged)
-        seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
-        yield from findings(
-            self, case, seen, [*unseen, *lacks], FindingTemplate(target=bound, unit="%")
-        )
+        judged = of_metric(case, "memory_used_bytes", partial(_judged, bound))
+        template = FindingTemplate(target=bound, unit="%")
+        yield from findings(self, case, largest_first(judged), template)
 
 
-def _one(node: str, sight: NodeSnapshot, used: float, limit: float, bound: float) -> Observation:
+def _judged(
+    bound: float, node: str, snapshot: NodeSnapshot, samples: Sequence[Sample]
+) -> Iterator[Judged]:
+    limits = snapshot.now.of("memory_limit_bytes")
+    if not limits or not limits[0].value:
+        yield lacking(node, snapshot, "memory_limit_bytes")
+        return
+    used, limit = samples[0].value, limits[0].value
     percent = 100.0 * used / limit
-    stalled = pressure(sight, "memory", "full")
-    words = f"{node} holds {used / GIB:.1f} of {limit / GIB:.1f} GiB ({percent:.0f} %)"
+    stalled = pressure(snapshot, "memory", "full")
+    evidence = f"{node} holds {used / GIB:.1f} of {limit / GIB:.1f} GiB ({percent:.0f} %)"
     verdict = Verdict.OK
     if percent >= bound:
         verdict = Verdict.BAD if percent >= _GRAVE_PERCENT else Verdict.ATTENTION
-        words += ", and beyond that it is killed"
+        evidence += ", and beyond that it is killed"
     if stalled is not None and stalled >= _STALLED_PERCENT:
-        verdict = max(verdict, Verdict.ATTENTION, key=list(Verdict).index)
-        words += f", and stalls {stalled:.0f} % of the time for want of memory"
+        verdict = worst((verdict, Verdict.ATTENTION))
+        evidence += f", and stalls {stalled:.0f} % of the time for want of memory"
     ask = math.ceil(limit * _NEXT / GIB)
-    return Observation(
+    yield Observation(
         subject=Subject(node=node),
         verdict=verdict,
         measured=percent,
-        words=words,
+        evidence=evidence,
         remedy=f"Ask for more next time (`sbatch --mem={ask}G`), or take smaller batches or fewer "
         "loader workers.",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lattice.base.moment import age
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject
-from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings, unknown
+from lattice.features.diag.rules.findings import FindingTemplate, Observation, findings, unknown
 
 _STALE_LOOKS = 3.0
 
@@ -25,23 +25,25 @@ class NodeSilent:
             if reason:
                 reasons.setdefault(reason, []).append(node)
             else:
-                answered.append(Observation(subject=Subject(node=node), words="every node answers"))
+                answered.append(
+                    Observation(subject=Subject(node=node), evidence="every node answers")
+                )
         for reason, nodes in reasons.items():
             yield unknown(self, case, reason, Lack.SILENT, nodes)
         if answered and not reasons:
-            yield from findings(self, case, answered, (), FindingTemplate())
+            yield from findings(self, case, answered, FindingTemplate())
         if case.no_traces:
             yield unknown(self, case, case.no_traces, Lack.SILENT, ())
 
 
 def _silence(case: Case, node: str) -> str:
-    sight, told = case.sights.get(node), case.silences.get(node)
-    if sight is not None and node in case.facts:
-        old_s = case.now - sight.now.time
-        if old_s > _STALE_LOOKS * max(case.interval_s, sight.now.resolution_s):
+    snapshot, silence = case.sights.get(node), case.silences.get(node)
+    if snapshot is not None and node in case.facts:
+        old_s = case.now - snapshot.now.time
+        if old_s > _STALE_LOOKS * max(case.interval_s, snapshot.now.resolution_s):
             return f"what it measured is {age(old_s)} old"
         return ""
-    if told is None:
-        return "its agent has told nothing" if sight is None else "its agent has told no facts"
-    since = f", for {age(max(0.0, case.now - told.since))}" if told.since is not None else ""
-    return f"{told.reason}{since}"
+    if silence is None:
+        return "its agent has told nothing" if snapshot is None else "its agent has told no facts"
+    since = f", for {age(max(0.0, case.now - silence.since))}" if silence.since is not None else ""
+    return f"{silence.reason}{since}"

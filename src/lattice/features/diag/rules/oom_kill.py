@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from lattice.domain.metric import Sample
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import GIB, Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings, of_metric
+from lattice.features.diag.rules.findings import FindingTemplate, Observation, findings, of_metric
 from lattice.observe.conditions import oom_kills
 
 _NEXT = 1.5
@@ -21,13 +21,13 @@ class OomKill:
     explains = frozenset({"job_hang", "gpu_hang", "straggler", "memory_limit", "gpu_idle"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        seen, unseen = of_metric(case, "memory_oom_kills_total", _kills)
-        yield from findings(self, case, seen, unseen, FindingTemplate(target=0.0))
+        judged = of_metric(case, "memory_oom_kills_total", _kills)
+        yield from findings(self, case, judged, FindingTemplate(target=0.0))
 
 
-def _kills(node: str, sight: NodeSnapshot, samples: Sequence[Sample]) -> Iterator[Observation]:
+def _kills(node: str, snapshot: NodeSnapshot, samples: Sequence[Sample]) -> Iterator[Observation]:
     count = oom_kills(each.value for each in samples)
-    limits = sight.now.of("memory_limit_bytes")
+    limits = snapshot.now.of("memory_limit_bytes")
     ask = f"`sbatch --mem={math.ceil(limits[0].value * _NEXT / GIB)}G`" if limits else "`--mem`"
     killed = f"{count:.0f} processes" if count > 1 else "a process"
     of_limit = f" at the limit of {limits[0].value / GIB:.1f} GiB" if limits else ""
@@ -35,7 +35,7 @@ def _kills(node: str, sight: NodeSnapshot, samples: Sequence[Sample]) -> Iterato
         subject=Subject(node=node),
         verdict=Verdict.BAD if count else Verdict.OK,
         measured=count,
-        words=f"the kernel killed {killed} of the job on {node}{of_limit}"
+        evidence=f"the kernel killed {killed} of the job on {node}{of_limit}"
         if count
         else "no process was killed for want of memory",
         remedy=f"Ask for more ({ask}) or use less: what was killed is gone, and the other ranks "

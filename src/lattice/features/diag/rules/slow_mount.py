@@ -9,15 +9,17 @@ from collections.abc import Iterator
 
 from lattice.domain.jobfacts import MountFact
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.mounting import answers_within_s, rates, size, target_of
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     Observation,
     each_facts,
     findings,
+    format_rate,
+    largest_first,
     pressure,
     unknown,
 )
+from lattice.features.diag.rules.mounts import answers_within_s, rates, target_of
 
 _WAITS_PERCENT = 20.0
 
@@ -31,26 +33,25 @@ class SlowMount:
     def judge(self, case: Case) -> Iterator[Finding]:
         seen: list[Observation] = []
         unjudged: dict[str, list[str]] = {}
-        told = False
+        answered = False
         for node, facts in each_facts(case):
             waits = _waits(case, node)
             for mount in facts.mounts:
                 if mount.answered_s is None or mount.trouble:
                     continue
-                told = True
+                answered = True
                 judged = _one(case, node, mount, waits=waits)
                 if isinstance(judged, str):
                     unjudged.setdefault(judged, []).append(node)
                 else:
                     seen.append(judged)
-        if told:
-            line = FindingTemplate(
+        if answered:
+            template = FindingTemplate(
                 unit="s",
                 remedy="Tell the site. Meanwhile put what is read often on local scratch "
                 "(`sbatch --tmp`), in fewer and larger files.",
             )
-            seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
-            yield from findings(self, case, seen, (), line) if seen else ()
+            yield from findings(self, case, largest_first(seen), template) if seen else ()
         elif not case.facts:
             yield unknown(self, case, "no node told facts", Lack.SILENT, ())
         for reason, nodes in unjudged.items():
@@ -58,8 +59,8 @@ class SlowMount:
 
 
 def _waits(case: Case, node: str) -> bool | None:
-    sight = case.sights.get(node)
-    stalled = pressure(sight, "io") if sight is not None else None
+    snapshot = case.sights.get(node)
+    stalled = pressure(snapshot, "io") if snapshot is not None else None
     if stalled is not None and stalled >= _WAITS_PERCENT:
         return True
     if any(each.state == "D" for each in case.facts[node].tasks):
@@ -80,13 +81,13 @@ def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Obse
             return floors
         if waits:
             slow += floors
-    words = f"{mount.path} on {node} {' and '.join(slow)}" if slow else "none is below its floor"
+    evidence = f"{mount.path} on {node} {' and '.join(slow)}" if slow else "none is below its floor"
     return Observation(
         subject=Subject(node=node, thing=mount.path),
         verdict=Verdict.ATTENTION if slow else Verdict.OK,
         measured=mount.answered_s,
         target=bound,
-        words=words,
+        evidence=evidence,
     )
 
 
@@ -94,18 +95,20 @@ def _below(case: Case, node: str, mount: MountFact) -> list[str] | str:
     """Return the floors that it does not reach, or why that is unknown."""
     target = target_of(case, mount.path)
     assert target is not None
-    told = rates(case, node, mount)
-    if told is None:
+    measured = rates(case, node, mount)
+    if measured is None:
         return _TOO_EARLY if target.read_bytes_s or target.write_bytes_s else []
-    moved = (told.read_bytes_s or 0.0) + (told.write_bytes_s or 0.0)
+    moved = (measured.read_bytes_s or 0.0) + (measured.write_bytes_s or 0.0)
     found = []
     for rate, floor, word in (
-        (told.read_bytes_s, target.read_bytes_s, "reads"),
-        (told.write_bytes_s, target.write_bytes_s, "writes"),
+        (measured.read_bytes_s, target.read_bytes_s, "reads"),
+        (measured.write_bytes_s, target.write_bytes_s, "writes"),
     ):
         # Only the dominant direction is what the job waits for.
         if rate is not None and floor and rate * 2 >= moved and moved > 0 and rate < floor:
-            found.append(f"{word} {size(rate)} of {size(floor)} while the job waits for it")
+            found.append(
+                f"{word} {format_rate(rate)} of {format_rate(floor)} while the job waits for it"
+            )
     return found
 
 

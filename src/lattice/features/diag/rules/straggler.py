@@ -7,24 +7,32 @@ while all others wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 from lattice.domain.jobfacts import NodeFacts, TaskFact
 from lattice.domain.measured import Shown
-from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, TraceKey, Verdict
-from lattice.features.diag.rules.robust import FEWEST, outliers
-from lattice.features.diag.rules.saying import (
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
+from lattice.features.diag.rules.findings import (
     FindingTemplate,
     Observation,
     each_facts,
+    earlier_facts,
     findings,
     unknown,
 )
 
-_LOOKED_S = 300.0
+_K = TypeVar("_K", bound=Hashable)
+FEWEST = 3
+"""With two values it is unknown which one is the outlier."""
+_NORMAL = 1.4826
+"""MAD times this is the standard deviation of a normal distribution."""
+_DEVIATIONS = 6.0
+_LEAST_SPREAD = 0.05
+"""As a share of the median: even equal machines differ by this much."""
+_TRACED_S = 300.0
 _FEWEST_POINTS = 4
-_SHORTEST_S = 3.0
 _YOUNGEST_S = 60.0
 _ALONE = ((80.0, 50.0), (50.0, 10.0))
 """How busy one must be, and at what percentage of that the rest must be.
@@ -33,7 +41,7 @@ On a virtual machine or a node with too few cores, a busy rank gets less than a 
 counts as the only one at work if the others do almost nothing.
 """
 _FLOORS = {Shown.GPU_UTILIZATION: 15.0, Shown.CPU_UTILIZATION: 50.0}
-_WORDS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "processor use"}
+_NOUNS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "processor use"}
 
 
 class Straggler:
@@ -53,18 +61,13 @@ class Straggler:
             yield unknown(self, case, reason, lack, ())
             return
         seen = [each for what, values in parts for each in _judged(case, what, values)]
-        yield from findings(
-            self,
-            case,
-            seen,
-            (),
-            FindingTemplate(
-                target=case.targets.straggler_percent,
-                unit="%",
-                remedy="`lattice diag ID --stacks` shows what it does; `lattice top ID --per-node` "
-                "what it uses. If the node is at fault, leave it out (`sbatch --exclude=NODE`).",
-            ),
+        template = FindingTemplate(
+            target=case.targets.straggler_percent,
+            unit="%",
+            remedy="`lattice diag ID --stacks` shows what it does; `lattice top ID --per-node` "
+            "what it uses. If the node is at fault, leave it out (`sbatch --exclude=NODE`).",
         )
+        yield from findings(self, case, seen, template)
 
 
 def _groups(case: Case) -> Iterator[tuple[str, Mapping[Subject, float]]]:
@@ -82,9 +85,7 @@ def _ranks(case: Case) -> dict[Subject, float]:
     """Return the percentage of a core that each rank used since the last look, or its start."""
     found: dict[Subject, float] = {}
     for node, facts in each_facts(case):
-        earlier = case.earlier.get(node)
-        if earlier is not None and facts.time - earlier.time < _SHORTEST_S:
-            earlier = None
+        earlier = earlier_facts(case, node)
         for rank, tasks in _by_rank(facts.tasks).items():
             share = _lately(facts, earlier, tasks) if earlier is not None else _ever(facts, tasks)
             if share is not None:
@@ -126,9 +127,8 @@ def _by_rank(tasks: tuple[TaskFact, ...]) -> dict[int, list[TaskFact]]:
 
 
 def _means(case: Case, metric: Shown) -> dict[Subject, float]:
-    since = case.now - _LOOKED_S
+    since = case.now - _TRACED_S
     found = {}
-    key: TraceKey
     for key, points in case.traces.items():
         if key[0] is not metric or key[1] not in case.nodes:
             continue
@@ -154,18 +154,41 @@ def _judged(case: Case, what: str, values: Mapping[Subject, float]) -> Iterator[
             subject=subject,
             verdict=Verdict.ATTENTION if odd else Verdict.OK,
             measured=abs(by),
-            words=_words(what, subject, value, middle, odd=odd, among=len(values)),
+            evidence=_evidence(what, subject, value, middle, odd=odd, among=len(values)),
         )
 
 
-def _words(
+def _evidence(
     what: str, subject: Subject, value: float, middle: float, *, odd: bool, among: int
 ) -> str:
     if not odd:
         return f"none of {among} stands apart from the others"
-    noun = "processor use" if what == "rank" else _WORDS[Shown(what)]
+    noun = "processor use" if what == "rank" else _NOUNS[Shown(what)]
     name = f"rank {subject.rank} on {subject.node}" if subject.rank is not None else subject.node
     name = f"{subject.gpu[:12]} on {subject.node}" if subject.gpu else name
     if value < middle:
         return f"{name}: {noun} {value:.0f} %, of the {among - 1} others {middle:.0f} %"
     return f"{name}: {noun} {value:.0f} %, while the {among - 1} others wait at {middle:.0f} %"
+
+
+def outliers(values: Mapping[_K, float], *, least_percent: float, floor: float) -> dict[_K, float]:
+    """Return the outliers, with their distance in percent of the median (negative: below).
+
+    An outlier distorts mean and deviation. The median and the median absolute deviation (MAD)
+    resist that, as long as most values are alike.
+
+    An outlier is more than six robust deviations, `least_percent` and `floor` away. `floor` is in
+    the unit of the values. If more than a third are, the result is empty.
+    """
+    if len(values) < FEWEST:
+        return {}
+    middle = median(values.values())
+    spread = _NORMAL * median(abs(each - middle) for each in values.values())
+    spread = max(spread, _LEAST_SPREAD * abs(middle))
+    far_by = max(_DEVIATIONS * spread, abs(middle) * least_percent / 100.0, floor)
+    far = {
+        key: 100.0 * (value - middle) / middle if middle else 100.0
+        for key, value in values.items()
+        if abs(value - middle) > far_by
+    }
+    return far if len(far) * FEWEST <= len(values) else {}

@@ -15,15 +15,15 @@ from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of, named
 from lattice.domain.jobfacts import RankStack
-from lattice.domain.node_facts import StackSource
-from lattice.domain.node_snapshot import NodeUnreachable
+from lattice.domain.node_snapshot import NodeUnreachable, StackSource
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import ReadKind
 from lattice.domain.telemetry import Coverage
-from lattice.features.diag.model import Area, Case, Diagnosis, DiagQuery, DiagRule, StackPicture
-from lattice.features.diag.rules.judging import judged, verdict_of, words_of
-from lattice.features.diag.service.case_builder import CaseBuilder, nodes_of
+from lattice.features.diag.model import Area, Case, Diagnosis, DiagRule, StackPicture
+from lattice.features.diag.rules.engine import run_rules, summary_of, verdict_of
+from lattice.features.diag.service.case_builder import NOT_IN_TIME, CaseBuilder
 from lattice.features.diag.service.merged_stacks import merged, picture
+from lattice.observe.node_questions import nodes_of
 
 STACKS_WITHIN_S = 15.0
 _GRACE_S = 2.0
@@ -38,7 +38,7 @@ class DiagService:
         self,
         scheduler: Scheduler,
         finder: AllocationFinder,
-        door: OutputAccess,
+        output: OutputAccess,
         gathering: CaseBuilder,
         rules: Sequence[DiagRule],
         stacks: StackSource | None,
@@ -47,29 +47,29 @@ class DiagService:
     ) -> None:
         self._scheduler = scheduler
         self._finder = finder
-        self._door = door
+        self._output = output
         self._gathering = gathering
         self._rules = tuple(rules)
         self._stacks = stacks
         self._clock = clock
         self._limits = limits
 
-    async def diagnose(self, actor: Actor, name: str, query: DiagQuery) -> Diagnosis:
-        """Diagnose a running job.
+    async def diagnose(self, actor: Actor, name: str, areas: tuple[Area, ...]) -> Diagnosis:
+        """Diagnose a running job, in these areas or in all.
 
         Raises what the finder raises, `RateLimited` and `DataUnavailable`.
         """
         begun_s = self._clock.monotonic()
         await self._pace(actor)
         found, job = await self._found(actor, name)
-        await self._door.enter(actor, found, ReadKind.READ)
+        await self._output.enter(actor, found, ReadKind.READ)
         topology = self._scheduler.live().cluster.topology
         case = await self._gathering.case(job, topology)
         if len(case.nodes) < _FEWEST_FOR_A_THREAD:
-            findings = judged(self._rules, case, query.areas)
+            findings = run_rules(self._rules, case, areas)
         else:
             # Hundreds of nodes take a while to judge, so that runs in a thread.
-            findings = await asyncio.to_thread(judged, self._rules, case, query.areas)
+            findings = await asyncio.to_thread(run_rules, self._rules, case, areas)
         verdict = verdict_of(findings)
         allocation, attempt = job.allocation, job.attempt
         return Diagnosis(
@@ -82,13 +82,13 @@ class DiagService:
             node_count=attempt.node_count or len(case.nodes),
             started=attempt.started,
             taken=self._clock.now(),
-            areas=query.areas,
+            areas=areas,
             verdict=verdict,
-            words=words_of(verdict, findings),
+            words=summary_of(verdict, findings),
             findings=findings,
             covered=_covered(case),
             took_s=self._clock.monotonic() - begun_s,
-            notes=_notes(case, query),
+            notes=(_NO_GPUS,) if Area.GPU in areas and case.has_gpus is False else (),
             sources=found.sources,
         )
 
@@ -103,8 +103,8 @@ class DiagService:
                 "This server can't ask nodes for stacks.",
                 hint="`lattice attach` and py-spy do the same by hand.",
             )
-        told, silences = await self._taken(self._stacks, actor, job)
-        groups = merged(told)
+        stacks, silences = await self._taken(self._stacks, actor, job)
+        groups = merged(stacks)
         nodes = nodes_of(job)
         return StackPicture(
             allocation=job.allocation.ref,
@@ -113,8 +113,8 @@ class DiagService:
             taken=self._clock.now(),
             words=picture(groups),
             groups=groups,
-            troubles=_troubles(told, silences),
-            covered=Coverage(len({each.node for each in told}), len(nodes)),
+            troubles=_troubles(stacks, silences),
+            covered=Coverage(len({each.node for each in stacks}), len(nodes)),
             took_s=self._clock.monotonic() - begun_s,
         )
 
@@ -125,21 +125,20 @@ class DiagService:
             async with asyncio.timeout(STACKS_WITHIN_S + _GRACE_S):
                 return await stacks.stacks(actor.sub, job, within_s=STACKS_WITHIN_S)
         except TimeoutError:
-            silent = "it was not heard in time"
-            return (), tuple(NodeUnreachable(node, silent) for node in nodes_of(job))
+            return (), tuple(NodeUnreachable(node, NOT_IN_TIME) for node in nodes_of(job))
 
     async def _pace(self, actor: Actor) -> None:
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.DIAGNOSTICS)
 
     async def _found(self, actor: Actor, name: str) -> tuple[Found, JobAttempt]:
-        found = self._door.find_live(actor, name)
+        found = self._output.find_live(actor, name)
         if found is None or found.allocation.started is None:
-            found = await self._door.find(actor, name)
+            found = await self._output.find(actor, name)
             if found.allocation.started is None and not found.allocation.state.finished:
                 # It may have started since the last snapshot of Slurm.
                 await self._scheduler.fresh()
-                found = await self._door.find(actor, name)
+                found = await self._output.find(actor, name)
         return found, self._running(found.allocation)
 
     def _running(self, allocation: Allocation) -> JobAttempt:
@@ -160,20 +159,16 @@ class DiagService:
 
 
 def _covered(case: Case) -> Coverage:
-    told = {node for node in case.nodes if node in case.sights and node in case.facts}
-    return Coverage(len(told), len(case.nodes))
-
-
-def _notes(case: Case, query: DiagQuery) -> tuple[str, ...]:
-    return (_NO_GPUS,) if Area.GPU in query.areas and case.has_gpus is False else ()
+    complete = {node for node in case.nodes if node in case.sights and node in case.facts}
+    return Coverage(len(complete), len(case.nodes))
 
 
 def _troubles(stacks: Sequence[RankStack], silences: Sequence[NodeUnreachable]) -> tuple[str, ...]:
-    words: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for each in stacks:
         if each.trouble:
             who = f"rank {each.rank}" if each.rank is not None else f"pid {each.pid} on {each.node}"
-            words.setdefault(each.trouble, []).append(who)
+            reasons.setdefault(each.trouble, []).append(who)
     for silence in silences:
-        words.setdefault(silence.reason, []).append(silence.node)
-    return tuple(f"{', '.join(dict.fromkeys(who))}: {why}" for why, who in words.items())
+        reasons.setdefault(silence.reason, []).append(silence.node)
+    return tuple(f"{', '.join(dict.fromkeys(who))}: {why}" for why, who in reasons.items())

@@ -72,16 +72,16 @@ def _telling(frames: Sequence[StackFrame]) -> tuple[str, StackFrame | None]:
 
     The innermost frames belong to a library; their exact line says nothing.
     """
-    for place, frame in enumerate(frames):
+    for index, frame in enumerate(frames):
         if not _is_library(frame):
-            called = frames[place - 1].function if place else frame.function
+            called = frames[index - 1].function if index else frame.function
             return called, frame
     return (frames[0].function, frames[0]) if frames else ("", None)
 
 
 def _key(stack: RankStack) -> _Key:
     if stack.language is not StackLanguage.PYTHON or not stack.frames:
-        return stack.language.value, _kernel_place(stack)
+        return stack.language.value, _kernel_function(stack)
     called, own = _telling(stack.frames)
     outer = stack.frames[stack.frames.index(own) :] if own is not None else ()
     return (
@@ -91,7 +91,7 @@ def _key(stack: RankStack) -> _Key:
     )
 
 
-def _kernel_place(stack: RankStack) -> str:
+def _kernel_function(stack: RankStack) -> str:
     if stack.waits_in:
         return stack.waits_in
     return stack.frames[0].function if stack.frames else stack.state
@@ -148,9 +148,13 @@ def _where(stack: RankStack) -> str:
             line = f":{own.line}" if own.line else ""
             return f"{called}, {PurePosixPath(own.file).name}{line}"
         return called
-    place = _kernel_place(stack)
+    function = _kernel_function(stack)
     state = {"R": "runs", "D": "waits for a device", "T": "is stopped", "Z": "has ended"}
-    return f"in the kernel's {place}" if stack.waits_in or stack.frames else state.get(place, "?")
+    return (
+        f"in the kernel's {function}"
+        if stack.waits_in or stack.frames
+        else state.get(function, "?")
+    )
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from lattice.access.grants import GrantSigner
-from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.attempts import AttemptLookup, JobAttempt
 from lattice.domain.jobfacts import FactKind, RankStack
-from lattice.domain.node_facts import NodeAnswer
-from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
+from lattice.domain.node_snapshot import NodeAnswer, NodeSnapshot, NodeUnreachable
 from lattice.domain.privileged import (
     DumpStacks,
     ProbeMounts,
@@ -26,16 +25,15 @@ from lattice.domain.privileged import (
 from lattice.domain.privileged import digest_of as question_digest
 from lattice.domain.probed import MOST_STACKS
 from lattice.domain.stream import NodeStreams, StreamKind
-from lattice.features.diag.convert.facts import (
+from lattice.features.diag.convert import (
     FactsAsked,
-    StackNews,
     StacksAsked,
     StacksEnd,
     StacksFailed,
+    facts_of,
     facts_opening,
-    facts_tell_of,
+    stack_news_of,
     stacks_opening,
-    stacks_tell_of,
 )
 from lattice.observe.node_questions import (
     OTHER_RUN,
@@ -43,13 +41,13 @@ from lattice.observe.node_questions import (
     NoAnswer,
     ask_all,
     is_own_run,
+    node_answers,
     nodes_of,
     started_s,
     stream_question,
 )
-from lattice.wire.node_answers import node_answers
 
-SightOf = Callable[[bytes, str, int], NodeSnapshot | None]
+ParseSnapshot = Callable[[bytes, str, int], NodeSnapshot | None]
 """Parses a node's snapshot of a job; None without one. Raises `ValueError`."""
 
 _LAST_S = 0.1
@@ -67,12 +65,16 @@ class NodeQueries:
     """Implements both ports, over streams to the agents."""
 
     def __init__(
-        self, nodes: NodeStreams, signer: GrantSigner, whose: Whose, sight_of: SightOf
+        self,
+        nodes: NodeStreams,
+        signer: GrantSigner,
+        find_attempt: AttemptLookup,
+        parse_snapshot: ParseSnapshot,
     ) -> None:
         self._nodes = nodes
         self._signer = signer
-        self._whose = whose
-        self._sight_of = sight_of
+        self._find_attempt = find_attempt
+        self._parse_snapshot = parse_snapshot
 
     async def check(
         self, attempt: JobAttempt, *, within_s: float
@@ -94,8 +96,8 @@ class NodeQueries:
         async def ask(node: str) -> Sequence[RankStack]:
             return await self._stacks(subject, attempt, node, within_s)
 
-        told, silences = await ask_all(nodes_of(attempt), ask, within_s)
-        found = [each for stacks in told.values() for each in stacks]
+        answers, silences = await ask_all(nodes_of(attempt), ask, within_s)
+        found = [each for stacks in answers.values() for each in stacks]
         found.sort(key=lambda each: (each.rank is None, each.rank or 0, each.node, each.pid))
         return tuple(found), silences
 
@@ -115,45 +117,45 @@ class NodeQueries:
         )
         answers = self._answers(_SERVER, attempt, node, StreamKind.FACTS, opening)
         async with aclosing(answers):
-            look = await anext(answers, None)
-            if look is None:
+            first = await anext(answers, None)
+            if first is None:
                 raise NoAnswer(_BROKE_OFF)
             try:
                 async with asyncio.timeout_at(until):
                     payload = await anext(answers, None)
             except TimeoutError:
-                sight = await self._sight(attempt, node, look)
+                snapshot = await self._snapshot(attempt, node, first)
                 return NodeAnswer(
                     node=node,
-                    sight=sight,
+                    snapshot=snapshot,
                     lacking=f"its facts did not come within {within_s:.2g} s",
                 )
         # An older agent sends only facts.
-        told = facts_tell_of(look if payload is None else payload, node)
-        if told is None:
+        answer = facts_of(first if payload is None else payload, node)
+        if answer is None:
             raise NoAnswer(_UNKNOWN)
-        await self._believe(attempt, node, told.began)
+        await self._believe(attempt, node, answer.began)
         if payload is None:
-            return NodeAnswer(node=node, facts=told.facts, lacking=_OLDER)
-        lack = told.facts.absence(FactKind.FIGURES)
+            return NodeAnswer(node=node, facts=answer.facts, lacking=_OLDER)
+        lack = answer.facts.absence(FactKind.FIGURES)
         if lack is not None:
-            return NodeAnswer(node=node, facts=told.facts, lacking=lack.reason)
+            return NodeAnswer(node=node, facts=answer.facts, lacking=lack.reason)
         try:
-            sight = await self._sight(attempt, node, look)
+            snapshot = await self._snapshot(attempt, node, first)
         except NoAnswer as no_answer:
-            return NodeAnswer(node=node, facts=told.facts, lacking=str(no_answer))
-        return NodeAnswer(node=node, facts=told.facts, sight=sight)
+            return NodeAnswer(node=node, facts=answer.facts, lacking=str(no_answer))
+        return NodeAnswer(node=node, facts=answer.facts, snapshot=snapshot)
 
-    async def _sight(self, attempt: JobAttempt, node: str, look: bytes) -> NodeSnapshot:
+    async def _snapshot(self, attempt: JobAttempt, node: str, payload: bytes) -> NodeSnapshot:
         """Return the node's snapshot of this run. Raises `NoAnswer`."""
         try:
-            sight = self._sight_of(look, node, attempt.allocation.job_id)
+            snapshot = self._parse_snapshot(payload, node, attempt.allocation.job_id)
         except ValueError:
             raise NoAnswer(UNREADABLE) from None
-        if sight is None:
+        if snapshot is None:
             raise NoAnswer(_NOTHING)
-        await self._believe(attempt, node, sight.now.identity.started)
-        return sight
+        await self._believe(attempt, node, snapshot.now.identity.started)
+        return snapshot
 
     async def _stacks(
         self, subject: str, attempt: JobAttempt, node: str, within_s: float
@@ -170,11 +172,15 @@ class NodeQueries:
         answers = self._answers(subject, attempt, node, StreamKind.STACKS, opening)
         async with aclosing(answers):
             async for payload in answers:
-                told = stacks_tell_of(payload, node)
-                if isinstance(told, StacksEnd):
-                    await self._believe(attempt, node, told.began)
+                news = stack_news_of(payload, node)
+                if isinstance(news, StacksEnd):
+                    await self._believe(attempt, node, news.began)
                     return found
-                found.append(_stack(told))
+                if news is None:
+                    raise NoAnswer(_UNKNOWN)
+                if isinstance(news, StacksFailed):
+                    raise NoAnswer(news.reason)
+                found.append(news)
                 if len(found) > MOST_STACKS:
                     raise NoAnswer("it tells of more processes than were asked for")
         raise NoAnswer(_BROKE_OFF)
@@ -201,18 +207,8 @@ class NodeQueries:
 
     async def _believe(self, attempt: JobAttempt, node: str, began: float) -> None:
         """Raise `NoAnswer` if the node reports another run."""
-        if not await is_own_run(self._whose, attempt, node, began):
+        if not await is_own_run(self._find_attempt, attempt, node, began):
             raise NoAnswer(OTHER_RUN)
-
-
-def _stack(told: StackNews | None) -> RankStack:
-    """Return the stack. Raises `NoAnswer`."""
-    if told is None:
-        raise NoAnswer(_UNKNOWN)
-    if isinstance(told, StacksFailed):
-        raise NoAnswer(told.words)
-    assert isinstance(told, RankStack)
-    return told
 
 
 def _ms(seconds: float, bounds: tuple[float, float]) -> int:

@@ -8,14 +8,17 @@ connections use a renewed identity; open ones stay.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import grpc
 from grpc import aio
 
+from lattice.base.errors import Unavailable
 from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
+from lattice.wire.status import error_of
+from lattice.wire.v1.link_pb2 import BULK
 
 _IDLE_S = 30.0
 _OPTIONS: tuple[tuple[str, Any], ...] = (
@@ -118,3 +121,22 @@ class Dialling:
         for key, lane in list(self._lanes.items()):
             self._drop(key, lane)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+@asynccontextmanager
+async def linked_channel(
+    dialling: Dialling, address: str, *, lost: Collection[str] = ("UNAVAILABLE",)
+) -> AsyncIterator[aio.Channel]:
+    """The connection for calls of the replica at `address`, which is "" without a link.
+
+    Raises `LatticeError` for a failed call. A status in `lost` drops the connection.
+    """
+    if not address:
+        raise Unavailable("This node is not linked to any server.", hint="It dials again.")
+    async with dialling.lane(address, BULK) as channel:
+        try:
+            yield channel
+        except aio.AioRpcError as error:
+            if error.code().name in lost:
+                dialling.give_up(address, BULK)
+            raise error_of(address, error) from None

@@ -30,8 +30,8 @@ _UNPUBLISHED_S = 15.0
 _PUBLISHED_WITHIN_S = 3.0
 _SCOUT_EVERY_S = 30.0
 _LONGEST_SCOUT_S = 300.0
-_LOOK_S = 1.0
-_PUBLISHED_LOOK_S = 5.0
+_CHECK_S = 1.0
+_PUBLISHED_CHECK_S = 5.0
 """Soon enough to notice that a link is no longer published."""
 
 
@@ -63,7 +63,7 @@ class LinkLine:
         self.welcome = pb.Welcome()
         self.published = False
         self._published_at = clock.monotonic()
-        self._heard = clock.monotonic()
+        self._last_seen = clock.monotonic()
         self._channel = channel
         self._clock = clock
         self._call: Any = channel.stream_stream(
@@ -116,7 +116,7 @@ class LinkLine:
         self.welcome = first.welcome
         self._health = me.health
         self._note_published(published=self.welcome.published)
-        self._heard = self._clock.monotonic()
+        self._last_seen = self._clock.monotonic()
 
     async def wait_published(self, on_ticket: Callable[[pb.Ticket], None]) -> bool:
         """True once other replicas can find this link; False after 3 s or a lost link."""
@@ -149,7 +149,7 @@ class LinkLine:
 
     async def _read(self, on_ticket: Callable[[pb.Ticket], None]) -> None:
         while (message := await self._call.read()) is not EOF:
-            self._heard = self._clock.monotonic()
+            self._last_seen = self._clock.monotonic()
             self._take(message, on_ticket)
         raise await _lost(None, self._call)
 
@@ -168,7 +168,7 @@ class LinkLine:
         every_s = max(0.1, self.welcome.ping_every_ms / 1000)
         silence_s = max(every_s, self.welcome.silence_ms / 1000)
         while True:
-            silent_s = self._clock.monotonic() - self._heard
+            silent_s = self._clock.monotonic() - self._last_seen
             if silent_s > silence_s:
                 raise LineLost(f"nothing was heard for {silent_s:.0f} s")
             self._number += 1
@@ -277,7 +277,7 @@ class LinkKeeper:
         while line is not None:
             self.line = line
             _log.info("linked to %s at %s", line.welcome.replica, line.address)
-            self._redial.told(line.welcome.replicas)
+            self._redial.set_replicas(line.welcome.replicas)
             self._on_welcome(line.welcome)
             line = await self._run(line)
 
@@ -296,17 +296,17 @@ class LinkKeeper:
     async def _run(self, line: LinkLine) -> LinkLine | None:
         """Run until this link ends, or until a better one is open, which is returned."""
         running = asyncio.ensure_future(line.run(self._on_ticket))
-        looked, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
+        scouted, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
         better: LinkLine | None = None
         try:
             while not running.done() and better is None:
                 renewed = asyncio.ensure_future(self._renewed.wait())
-                look_s = _PUBLISHED_LOOK_S if line.published else _LOOK_S
+                check_s = _PUBLISHED_CHECK_S if line.published else _CHECK_S
                 if line.published:
                     scout_s = _SCOUT_EVERY_S / 2
                 try:
                     await asyncio.wait(
-                        (running, renewed), timeout=look_s, return_when=asyncio.FIRST_COMPLETED
+                        (running, renewed), timeout=check_s, return_when=asyncio.FIRST_COMPLETED
                     )
                 finally:
                     renewed.cancel()
@@ -317,9 +317,9 @@ class LinkKeeper:
                     better = await self._meanwhile(running, [line.address])
                 elif (
                     line.unpublished_s > _UNPUBLISHED_S
-                    and self._clock.monotonic() - looked > scout_s
+                    and self._clock.monotonic() - scouted > scout_s
                 ):
-                    looked = self._clock.monotonic()
+                    scouted = self._clock.monotonic()
                     # While no replica has the state store, thousands of agents must not keep
                     # dialling.
                     scout_s = self._redial.scout_s(scout_s, _LONGEST_SCOUT_S)
@@ -327,17 +327,14 @@ class LinkKeeper:
                     better = await self._meanwhile(running, others, published=True)
             if better is None:
                 self._redial.lost(line.address)
-                _log.warning("link to %s lost: %s", line.address, _outcome(running))
+                reason = running.exception() or "the line is closed"
+                _log.warning("link to %s lost: %s", line.address, reason)
             return better
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             self.line = None
             await line.close()
-
-
-def _outcome(running: asyncio.Future[None]) -> str:
-    return str(running.exception() or "the line is closed")
 
 
 async def _lost(error: Exception | None, call: Any) -> LineLost:

@@ -26,25 +26,25 @@ def preference(node: str, addresses: Iterable[str]) -> list[str]:
 
 
 class Redial:
-    """One node's backoff. `given` is configured; `told` sets what replicas report."""
+    """One node's backoff. `given` is configured; `set_replicas` sets what replicas report."""
 
     def __init__(self, node: str, given: Iterable[str], chance: Random) -> None:
         self._node = node
         self._given = tuple(dict.fromkeys(given))
         if not self._given:
             raise ValueError("no server to dial")
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
         self._chance = chance
         self._fruitless = 0
         self._left = ""
 
-    def told(self, addresses: Iterable[str]) -> None:
+    def set_replicas(self, addresses: Iterable[str]) -> None:
         """Set the addresses of the replicas, as one of them reported."""
-        self._told = tuple(dict.fromkeys(addresses))
+        self._reported = tuple(dict.fromkeys(addresses))
 
     def round(self) -> list[str]:
         """The addresses to try now, in order; the one just lost comes last."""
-        order = preference(self._node, (*self._told, *self._given))
+        order = preference(self._node, (*self._reported, *self._given))
         return sorted(order, key=lambda address: address == self._left)
 
     def others(self, address: str) -> list[str]:

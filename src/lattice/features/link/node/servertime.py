@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from lattice.base.clock import Clock
 
-_MOST_KEPT = 10_000
+_MAX_ENTRIES = 10_000
 
 
 class ServerTime:
@@ -22,8 +22,8 @@ class ServerTime:
         self._clock = clock
         self._measured_s = ahead_s
         self._ahead_s: float | None = None
-        self._told: dict[float, float] = {}
-        self._here: dict[float, float] = {}
+        self._to_server: dict[float, float] = {}
+        self._to_node: dict[float, float] = {}
 
     @property
     def ahead_s(self) -> float | None:
@@ -39,32 +39,32 @@ class ServerTime:
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def told(self, here_s: float) -> float:
+    def to_server_time(self, node_s: float) -> float:
         """A time of the node as servers have it, always the same for the same input.
 
         It is part of a job's identity, so it must not change when the clock is set.
         """
-        known_s = self._told.get(here_s)
+        known_s = self._to_server.get(node_s)
         if known_s is not None:
             return known_s
         ahead_s = self.ahead_s
         if ahead_s is None:
-            return here_s
-        return self._pair(here_s, here_s - ahead_s)[1]
+            return node_s
+        return self._pair(node_s, node_s - ahead_s)[1]
 
-    def here(self, told_s: float) -> float:
-        """A time from a server, in the node's time; `told` is the inverse."""
-        known_s = self._here.get(told_s)
+    def to_node_time(self, server_s: float) -> float:
+        """A time from a server, in the node's time; `to_server_time` is the inverse."""
+        known_s = self._to_node.get(server_s)
         if known_s is not None:
             return known_s
         ahead_s = self.ahead_s
         if ahead_s is None:
-            return told_s
-        return self._pair(told_s + ahead_s, told_s)[0]
+            return server_s
+        return self._pair(server_s + ahead_s, server_s)[0]
 
-    def _pair(self, here_s: float, told_s: float) -> tuple[float, float]:
-        if len(self._told) >= _MOST_KEPT:
-            self._told.clear()
-            self._here.clear()
-        self._told[here_s], self._here[told_s] = told_s, here_s
-        return here_s, told_s
+    def _pair(self, node_s: float, server_s: float) -> tuple[float, float]:
+        if len(self._to_server) >= _MAX_ENTRIES:
+            self._to_server.clear()
+            self._to_node.clear()
+        self._to_server[node_s], self._to_node[server_s] = server_s, node_s
+        return node_s, server_s

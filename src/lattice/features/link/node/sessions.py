@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 
 WAIT_S = 60.0
 MOST_SESSIONS = 1000
-KEY_LOOKS = 60
-_KEY_LOOK_S = 0.1
+KEY_POLLS = 60
+_KEY_POLL_S = 0.1
 """A first renewal comes within about 5 s of the start."""
 _PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
 """Between dials with one ticket; the replica waits about as long."""
@@ -69,7 +69,7 @@ class NodeSessions:
         pass_on: Mapping[StreamKind, PassOn] | None = None,
         *,
         wait_s: float = WAIT_S,
-        key_looks: int = KEY_LOOKS,
+        key_polls: int = KEY_POLLS,
     ) -> None:
         self._dialling = dialling
         self._checker = checker
@@ -77,7 +77,7 @@ class NodeSessions:
         self._pass_on = pass_on or {}
         self._relays: dict[str, asyncio.Task[None]] = {}
         self._wait_s = wait_s
-        self._key_looks = key_looks
+        self._key_polls = key_polls
         self._sessions: dict[str, _Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,10 +119,10 @@ class NodeSessions:
 
     async def _wait_for_keys(self) -> None:
         """Wait for the keys: without an enrolment an agent gets them by its first renewal."""
-        for _ in range(self._key_looks):
+        for _ in range(self._key_polls):
             if self._checker.key_names:
                 return
-            await asyncio.sleep(_KEY_LOOK_S)
+            await asyncio.sleep(_KEY_POLL_S)
         raise Unavailable(
             "the agent there has just begun and does not know the servers' keys yet. "
             "Try again in some seconds."

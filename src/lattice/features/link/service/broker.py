@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from lattice.access.locks import locked_text
 from lattice.base.clock import Clock
@@ -20,18 +21,19 @@ from lattice.base.text import inert
 from lattice.domain.lock import Locks, NoLocks
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.presence import LINKS, NODES, BadRecord, Link, read_link, read_presence
-from lattice.domain.state import Entry, StateView
+from lattice.domain.state import StateView
 from lattice.domain.stream import Lane, StreamKind, StreamQuestion
-from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
+from lattice.features.link.model import REPLICAS, BadReplica, read_replica
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.peers import Peers
 from lattice.wire.carriers import GrpcCarrier
-from lattice.wire.door import NextChange
+from lattice.wire.interceptor import NextChange
 from lattice.wire.v1 import link_pb2 as pb
 
 _TRIES = 3
 _PAUSE_S = 0.5
 _MOST_OPEN = 10_000
+_R = TypeVar("_R")
 
 _LANES = {Lane.INTERACTIVE: pb.INTERACTIVE, Lane.BULK: pb.BULK}
 
@@ -173,32 +175,17 @@ class NodeStreamBroker:
             self._hub.hand(node, 0, ticket)
             return
         route = self._route(node)
-        replica = self._replica(route.replica) if route else None
+        replica = _record(self._replicas, REPLICAS + route.replica, read_replica) if route else None
         if route is None or replica is None or replica.id == self._hub.replica:
-            raise self._no_way(node)
+            raise self._unreachable(node)
         request = pb.PassTicketRequest(node=node, epoch=route.epoch, ticket=ticket)
         await self._peers.pass_ticket(replica, request)
 
     def _route(self, node: str) -> Link | None:
-        entry = _entry(self._links, LINKS + node)
-        try:
-            return read_link(node, entry.value) if entry else None
-        except BadRecord:
-            return None
+        return _record(self._links, LINKS + node, lambda value: read_link(node, value))
 
-    def _replica(self, replica: str) -> Replica | None:
-        entry = _entry(self._replicas, REPLICAS + replica)
-        try:
-            return read_replica(entry.value) if entry else None
-        except BadReplica:
-            return None
-
-    def _no_way(self, node: str) -> LatticeError:
-        entry = _entry(self._nodes, NODES + node)
-        try:
-            record = read_presence(node, entry.value) if entry else None
-        except BadRecord:
-            record = None
+    def _unreachable(self, node: str) -> LatticeError:
+        record = _record(self._nodes, NODES + node, lambda value: read_presence(node, value))
         if record is None and self._nodes.source.ok:
             return NotFound(
                 f"No agent of node {inert(node)} has ever linked to Lattice.",
@@ -217,10 +204,12 @@ class NodeStreamBroker:
         )
 
 
-def _entry(view: StateView, key: str) -> Entry | None:
+def _record(view: StateView, key: str, read: Callable[[bytes], _R]) -> _R | None:
+    """The record of a key; None if it isn't there, or can't be read now."""
     try:
-        return view.entries.get(key)
-    except Unavailable:
+        entry = view.entries.get(key)
+        return read(entry.value) if entry else None
+    except (Unavailable, BadRecord, BadReplica):
         return None
 
 

@@ -19,9 +19,8 @@ from lattice.domain.peer import PeerIdentity
 from lattice.domain.state import Entry
 from lattice.features.link.convert import health_of
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
-from lattice.features.link.service.held import HeldLink
 from lattice.features.link.service.membership import Membership
-from lattice.features.link.service.routes import Routes
+from lattice.features.link.service.routes import HeldLink, Routes
 from lattice.wire.v1.link_pb2 import Hello, LinkDown, Ping, Pong, Ticket
 
 _log = logging.getLogger(__name__)
@@ -68,7 +67,7 @@ class LinkHub:
             instance=hello.instance[:64],
             agent_version=hello.agent_version[:64],
             since=self._clock.now().timestamp(),
-            heard=self._clock.monotonic(),
+            last_seen=self._clock.monotonic(),
             health=health_of(hello.health),
         )
         before = self.held.get(held.node)
@@ -82,9 +81,9 @@ class LinkHub:
         finally:
             self._drop(held)
 
-    def heard(self, held: HeldLink, ping: Ping) -> None:
+    def answer_ping(self, held: HeldLink, ping: Ping) -> None:
         """Note a ping and answer it."""
-        held.heard = self._clock.monotonic()
+        held.last_seen = self._clock.monotonic()
         held.ahead_us = ping.ahead_us if ping.HasField("ahead_us") else None
         held.round_trip_us = ping.round_trip_us if ping.HasField("round_trip_us") else None
         if ping.HasField("health"):
@@ -103,9 +102,9 @@ class LinkHub:
     def _learn_health(self, held: HeldLink, health: NodeHealth) -> None:
         if health == held.health:
             return
-        if held.health_at is not None and held.heard - held.health_at < _HEALTH_EVERY_S:
+        if held.health_at is not None and held.last_seen - held.health_at < _HEALTH_EVERY_S:
             return  # the next ping has it again; this limits how often an agent causes a write
-        held.health, held.health_at = health, held.heard
+        held.health, held.health_at = health, held.last_seen
         self._due.set()
 
     @property
@@ -156,8 +155,8 @@ class LinkHub:
     def _end_silent(self) -> None:
         now = self._clock.monotonic()
         for held in list(self.held.values()):
-            if now - held.heard > SILENCE_S:
-                _log.warning("link %s: silent for %.0f s", held.node, now - held.heard)
+            if now - held.last_seen > SILENCE_S:
+                _log.warning("link %s: silent for %.0f s", held.node, now - held.last_seen)
                 self._end(held, "nothing was heard of the agent")
 
     async def _put_right(self) -> None:
@@ -196,6 +195,6 @@ class LinkHub:
             return
         del self.held[held.node]
         # A silent link is lost since its next ping was due, not since its silence was noticed.
-        late_s = max(0.0, self._clock.monotonic() - held.heard - PING_EVERY_S)
+        late_s = max(0.0, self._clock.monotonic() - held.last_seen - PING_EVERY_S)
         self._lost_at[held.node] = self._clock.now().timestamp() - late_s
         self._due.set()

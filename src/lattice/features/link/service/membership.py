@@ -45,9 +45,9 @@ class Membership:
             )
         return self.lease
 
-    def on_new_lease(self, tell: Callable[[], None]) -> None:
-        """Call `tell` for every new lease: the keys under the last one are gone."""
-        self._on_new.append(tell)
+    def on_new_lease(self, notify: Callable[[], None]) -> None:
+        """Call `notify` for every new lease: the keys under the last one are gone."""
+        self._on_new.append(notify)
 
     async def run(self) -> None:
         """Hold a lease until cancelled, then release it at once."""
@@ -64,8 +64,8 @@ class Membership:
     async def _hold(self) -> None:
         self._lease = await self._store.lease(LEASE_S)
         await self._store.put(REPLICAS + self.me.id, written(self.me), self._lease.id)
-        for tell in self._on_new:
-            tell()
+        for notify in self._on_new:
+            notify()
         await self._lease.wait_lost()
         _log.warning("membership: the lease is lost")
 

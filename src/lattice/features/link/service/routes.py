@@ -1,4 +1,4 @@
-"""The routes that this replica publishes, so that every other replica finds its nodes.
+"""The links that this replica holds, published as routes so that others find its nodes.
 
 One commit puts a route under the replica's lease together with the node's record, and expects both
 as they were read. So two replicas never both hold the newer link. A commit has many routes, because
@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
-from lattice.domain.node import NodeHealth
+from lattice.domain.node import NOT_LOOKED, NodeHealth
 from lattice.domain.presence import (
     LINKS,
     NODES,
@@ -39,15 +39,61 @@ from lattice.domain.state import (
     StateStore,
     StateView,
 )
-from lattice.features.link.service.held import HeldLink
 from lattice.features.link.service.membership import Membership
-from lattice.wire.v1.link_pb2 import LinkDown, Pong
+from lattice.wire.v1.link_pb2 import Leave, LinkDown, Pong
 
 _log = logging.getLogger(__name__)
 
 _TRIES = 5
 _AT_ONCE = 32
 _BATCH = MOST_CHANGES // 2
+_MOST_WAITING = 64
+
+
+@dataclass(eq=False, slots=True)
+class HeldLink:
+    """One agent's link, as its replica has it."""
+
+    node: str
+    boot_id: str
+    instance: str
+    agent_version: str
+    since: float
+    last_seen: float
+    """Monotonic."""
+    epoch: int = 0
+    published: bool = False
+    ahead_us: int | None = None
+    round_trip_us: int | None = None
+    health: NodeHealth = NOT_LOOKED
+    health_at: float | None = None
+    """The last change of the health; monotonic."""
+    health_written: NodeHealth = NOT_LOOKED
+    outbox: asyncio.Queue[LinkDown | None] = field(
+        default_factory=lambda: asyncio.Queue(_MOST_WAITING)
+    )
+
+    @property
+    def waits(self) -> bool:
+        """True if the route or the health is not written to the store yet."""
+        return not self.published or self.health != self.health_written
+
+    def send(self, message: LinkDown) -> None:
+        """Queue a message. Raises `Unavailable` if the agent does not read its messages."""
+        try:
+            self.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            raise Unavailable(
+                f"Node {self.node} takes no more messages.", hint="Try again in a minute."
+            ) from None
+
+    def end(self, reason: str) -> None:
+        """Tell the agent to leave, and end the link after that."""
+        while self.outbox.full():
+            self.outbox.get_nowait()
+        self.outbox.put_nowait(LinkDown(leave=Leave(reason=reason)))
+        if not self.outbox.full():
+            self.outbox.put_nowait(None)
 
 
 class Superseded(Exception):

@@ -23,7 +23,8 @@ _BEFORE, _AFTER = 3, 20
 def first_error(shell: Shell, reference: str, choice: operations.LogChoice, lines: LineText) -> int:
     """Two calls: one finds the line, one reads the lines around it in its stream."""
     asked: operations.LogChoice = {**choice, "tail": None, "grep": choice["grep"] or LOOKS_LIKE}
-    first = _first(shell, reference, asked)
+    found = shell.call(operations.read_logs(reference, limit=1, **asked)).records
+    first = next((each for each in found if isinstance(each, LogBlock)), None)
     if first is None:
         what = "matches" if choice["grep"] else "looks like an error"
         shell.note(f"No line {what}.")
@@ -53,15 +54,10 @@ def first_error(shell: Shell, reference: str, choice: operations.LogChoice, line
     return 0
 
 
-def _first(shell: Shell, reference: str, asked: operations.LogChoice) -> LogBlock | None:
-    page = shell.call(operations.read_logs(reference, limit=1, **asked))
-    return next((each for each in page.records if isinstance(each, LogBlock)), None)
-
-
 def _within(block: LogBlock, wanted: range) -> LogBlock:
     """The block without the lines outside of `wanted`."""
     numbered = enumerate(block.text.splitlines(keepends=True), block.seq)
-    kept = [(number, line) for number, line in numbered if number in wanted]
-    first = kept[0][0] if kept else block.seq
-    text = "".join(line for _, line in kept)
-    return replace(block, seq=first, count=len(kept), text=text)
+    remaining = [(number, line) for number, line in numbered if number in wanted]
+    first = remaining[0][0] if remaining else block.seq
+    text = "".join(line for _, line in remaining)
+    return replace(block, seq=first, count=len(remaining), text=text)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from lattice.base.clock import pauses
 from lattice.base.command import Argument, Command
 from lattice.base.errors import (
     STATUS,
@@ -17,21 +18,19 @@ from lattice.base.errors import (
     Unavailable,
 )
 from lattice.base.moment import moment
-from lattice.base.pace import pauses
 from lattice.base.shell import Followed, Shell
 from lattice.base.text import inert
 from lattice.domain.allocation import State
 from lattice.domain.logs import GapCause
 from lattice.features.logs import operations
-from lattice.features.logs.command import options
-from lattice.features.logs.command.asked import LogOptions
 from lattice.features.logs.command.first_error import first_error
+from lattice.features.logs.command.options import OPTIONS, LogOptions, is_chosen
 from lattice.features.logs.command.views import (
-    LogJsonView,
-    LogPlainView,
     LogTerminalView,
     LogView,
+    json_view,
     paged,
+    plain_view,
 )
 from lattice.features.logs.model import LogBlock, LogGap, LogRecord, NoteKind
 from lattice.features.logs.render.labels import Labels
@@ -99,27 +98,27 @@ def _report_empty_range(shell: Shell, choice: operations.LogChoice) -> None:
 
 def _view(shell: Shell, lines: LineText | None, reference: str, asked: LogOptions) -> LogView:
     if lines is None:
-        return LogJsonView(shell)
+        return json_view(shell)
     if shell.live and asked.follow and not asked.raw:
         return LogTerminalView(shell, lines, reference, sample=not asked.no_sample)
-    return LogPlainView(shell, lines, reference)
+    return plain_view(shell, lines, reference)
 
 
 def _await_start(shell: Shell, reference: str) -> int:
     """Wait until a pending job starts, and return its number of nodes; 0 if unknown."""
-    told = False
+    announced = False
     for pause_s in pauses(None, shell.clock):
         try:
             job = shell.call(operations.job_end(reference)).allocation
         except (RateLimited, Unavailable):
-            if not told:
+            if not announced:
                 return 0  # the stream may still work
         else:
             if not job.state.waiting:
                 return job.node_count
-            if not told:
+            if not announced:
                 shell.note(f"{inert(job.id)} has not started; it is shown as soon as it writes.")
-                told = True
+                announced = True
         shell.sleep(pause_s)
     return 0
 
@@ -141,13 +140,7 @@ def _line_text(
             ).streams
         except LatticeError:
             found = ()  # the labels then begin with the second writer
-        chosen = [
-            each
-            for each in found
-            if each.stream.value.startswith(choice["stream"])
-            and (not choice["nodes"] or each.node in choice["nodes"])
-            and (not choice["ranks"] or each.rank in choice["ranks"])
-        ]
+        chosen = [each for each in found if is_chosen(each, choice)]
         expected = [(each.node, each.rank) for each in chosen]
         # Two streams get labels only if both have text; more than two always get labels.
         known = [(each.node, each.rank) for each in chosen if each.bytes or len(chosen) > _CROWD]
@@ -233,30 +226,7 @@ LOGS = Command(
     run=logs,
     params=(
         Argument("id", required=False, complete="allocations"),
-        options.FOLLOW,
-        options.TAIL,
-        options.SINCE,
-        options.UNTIL,
-        options.STDOUT,
-        options.STDERR,
-        options.NODE,
-        options.RANK,
-        options.ATTEMPT,
-        options.PREVIOUS,
-        options.GREP,
-        options.EXCLUDE,
-        options.HIGHLIGHT,
-        options.TIMESTAMPS,
-        options.PREFIX,
-        options.TEMPLATE,
-        options.FIRST_ERROR,
-        options.RAW,
-        options.NO_SAMPLE,
-        options.NO_PAGER,
-        options.DOWNLOAD,
-        options.EXIT_STATUS,
-        options.FROM,
-        options.OUTPUT,
+        *OPTIONS,
     ),
     examples=(
         ("lattice logs 12345", "all it wrote"),

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Protocol
+from typing import TypeAlias
 
+from lattice.base.escapes import plain
 from lattice.base.shell import Shell
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
-from lattice.features.logs.render.alike import Alike, shown
+from lattice.features.logs.render.alike import Alike, Repeats, shown
 from lattice.features.logs.render.labels import nodes_named
 from lattice.features.logs.render.lines import LineText
 from lattice.features.logs.render.live import LiveView
 from lattice.features.logs.render.marks import NotesAlike, gap_mark, note_mark
-from lattice.features.logs.render.records import json_lines
-from lattice.features.logs.render.repeats import Repeats
+
+
+def json_lines(block: LogBlock) -> str:
+    """One object for each line, with its number and its unchanged text."""
+    time = block.time.isoformat().replace("+00:00", "Z")
+    before = json.dumps(
+        {
+            "type": "line",
+            "node": block.node,
+            "stream": block.stream.value,
+            "source": block.source,
+            "rank": block.rank,
+        }
+    )[:-1]
+    after = json.dumps({"time": time, "late": block.late})[1:-1]
+    rest = ', "unfinished": true}\n' if block.unfinished else "}\n"
+    return "".join(
+        f'{before}, "seq": {seq}, {after}, "text": "{text}"{rest}'
+        for seq, text in enumerate(_texts(block.text), block.seq)
+    )
+
+
+def _texts(text: str) -> list[str]:
+    """Its lines, escaped for JSON strings."""
+    if "\\" not in text and plain(text):
+        # All at once: only a line feed becomes a backslash and an n.
+        lines = json.dumps(text, ensure_ascii=False)[1:-1].split("\\n")
+    else:
+        lines = [_text(line)[1:-1] for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _text(line: str) -> str:
+    # Fully escaped if it could control a terminal.
+    return json.dumps(line, ensure_ascii=not line.isprintable())
+
 
 _SILENT = frozenset({NoteKind.STALLED, NoteKind.DISCONNECTED, NoteKind.NODE_LOST})
 _MUST_SEE = frozenset(
@@ -24,13 +60,6 @@ _MUST_SEE = frozenset(
 _TOGETHER = timedelta(seconds=1)
 _MOST_HELD = 5000
 _NOTES_S = 0.5
-
-
-class LogView(Protocol):
-    """One way to show records."""
-
-    def show(self, record: LogRecord) -> None: ...
-    def end(self) -> None: ...
 
 
 class _Unfinished:
@@ -55,56 +84,48 @@ class _Unfinished:
         return left
 
 
-class LogPlainView:
-    """Lines to standard output, everything about them to standard error."""
+class LogLinesView:
+    """Whole lines in the order they come, to one function; gaps and notes to another."""
 
-    def __init__(self, shell: Shell, lines: LineText, job: str) -> None:
-        self._shell = shell
-        self._lines = lines
-        self._job = job
+    def __init__(
+        self, write: Callable[[LogBlock], None], report: Callable[[LogGap | LogNote], None]
+    ) -> None:
+        self._write = write
+        self._report = report
         self._unfinished = _Unfinished()
 
     def show(self, record: LogRecord) -> None:
         if isinstance(record, LogBlock):
             if self._unfinished.whole(record):
-                self._shell.write(self._lines.text(record))
+                self._write(record)
             return
         if isinstance(record, LogNote) and record.kind is NoteKind.END:
             self.end()
-        tell(self._shell, record, self._job)
+        self._report(record)
 
     def end(self) -> None:
         for block in self._unfinished.left():
-            self._shell.write(self._lines.text(block))
+            self._write(block)
 
 
-def tell(shell: Shell, record: LogGap | LogNote, job: str) -> None:
+def plain_view(shell: Shell, lines: LineText, job: str) -> LogLinesView:
+    """Lines to standard output, everything about them to standard error."""
+    return LogLinesView(
+        lambda block: shell.write(lines.text(block)), lambda record: print_mark(shell, record, job)
+    )
+
+
+def json_view(shell: Shell) -> LogLinesView:
+    """An object for each line, gap and note, on standard output."""
+    return LogLinesView(lambda block: shell.write(json_lines(block)), shell.record)
+
+
+def print_mark(shell: Shell, record: LogGap | LogNote, job: str) -> None:
     """Print a mark on standard error; with `-q` only what must be seen."""
     if isinstance(record, LogGap):
         shell.warn(gap_mark(record))
     elif mark := note_mark(record, job):
         (shell.warn if record.kind in _MUST_SEE else shell.note)(mark)
-
-
-class LogJsonView:
-    """An object for each line, gap and note, on standard output."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self._unfinished = _Unfinished()
-
-    def show(self, record: LogRecord) -> None:
-        if isinstance(record, LogBlock):
-            if self._unfinished.whole(record):
-                self._shell.write(json_lines(record))
-            return
-        if isinstance(record, LogNote) and record.kind is NoteKind.END:
-            self.end()
-        self._shell.record(record)
-
-    def end(self) -> None:
-        for block in self._unfinished.left():
-            self._shell.write(json_lines(block))
 
 
 class LogTerminalView:
@@ -158,27 +179,27 @@ class LogTerminalView:
             if self._live.due is not None and self._live.due <= now:
                 self._write(self._live.settle())
             if self._notes_due is not None and self._notes_due <= now:
-                self._write(self._told())
+                self._write(self._flush_notes())
             self._await_others()
 
     def _text(self, record: LogRecord) -> str:
         now = self._shell.clock.monotonic()
         if isinstance(record, LogBlock):
             self._silent.discard(record.node)
-            told = self._told() if record.node in self._notes.nodes else ""
-            return told + self._live.block(record, now)
+            notes = self._flush_notes() if record.node in self._notes.nodes else ""
+            return notes + self._live.block(record, now)
         if isinstance(record, LogGap):
-            return self._told() + self._live.mark(gap_mark(record))
+            return self._flush_notes() + self._live.mark(gap_mark(record))
         if record.kind is NoteKind.ALIVE:
-            return self._told() + self._live.alive(now, self._answering(record))
+            return self._flush_notes() + self._live.alive(now, self._answering(record))
         if record.kind is NoteKind.DISCONNECTED and not record.node:
-            return self._told() + self._live.trouble(note_mark(record, self._job))
+            return self._flush_notes() + self._live.trouble(note_mark(record, self._job))
         if record.node:
             return self._about_a_node(record, now)
-        told = self._told()
+        notes = self._flush_notes()
         if record.kind is NoteKind.END:
-            told += self._live.end()
-        return told + self._live.mark(note_mark(record, self._job))
+            notes += self._live.end()
+        return notes + self._live.mark(note_mark(record, self._job))
 
     def _about_a_node(self, note: LogNote, now: float) -> str:
         """Hold a note for a moment: what happens to one node often happens to hundreds."""
@@ -186,13 +207,13 @@ class LogTerminalView:
             self._silent.add(note.node)
         elif note.kind is NoteKind.RECONNECTED:
             self._silent.discard(note.node)
-        told = self._told() if note.node in self._notes.nodes else ""
+        notes = self._flush_notes() if note.node in self._notes.nodes else ""
         self._notes.take(note)
         if self._notes_due is None:
             self._notes_due = now + _NOTES_S
-        return told
+        return notes
 
-    def _told(self) -> str:
+    def _flush_notes(self) -> str:
         self._notes_due = None
         marks = [note_mark(each, self._job) for each in self._notes.end()]
         return "".join(map(self._live.mark, filter(None, marks)))
@@ -210,11 +231,14 @@ class LogTerminalView:
             if self._stop_keys is not None:
                 self._stop_keys()
                 self._stop_keys = None
-            self._write(self._told() + self._live.end())
+            self._write(self._flush_notes() + self._live.end())
 
     def _write(self, text: str) -> None:
         if text:
             self._shell.write(text)
+
+
+LogView: TypeAlias = LogLinesView | LogTerminalView
 
 
 def paged(shell: Shell, records: Iterable[LogRecord], lines: LineText, job: str) -> None:

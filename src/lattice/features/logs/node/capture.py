@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
@@ -34,7 +34,7 @@ LOWER = 10
 """For `nice`: a ninth of the share of a job's thread on the same core."""
 
 
-class GivingWay:
+class FloodPriority:
     """Lowers the priority of the calling thread after a flood."""
 
     def __init__(self, lower: Callable[[int], object] = os.nice) -> None:
@@ -73,18 +73,11 @@ class Added:
     late: bool
 
 
-class Listening(Protocol):
-    """Called in the capture's thread, so it must return at once."""
+Listening: TypeAlias = Callable[[Added | None], None]
+"""Called in the capture's thread, so it must return at once.
 
-    def __call__(self, added: Added | None) -> None:
-        """None: a stream is new, has a gap or ended; read the capture's streams."""
-
-
-class Room(Protocol):
-    """The limit of the node's spools."""
-
-    def __call__(self) -> bool:
-        """True while more may be kept."""
+None: a stream is new, has a gap or ended; read the capture's streams.
+"""
 
 
 class Stream:
@@ -118,8 +111,8 @@ class Stream:
         try:
             self.spool.add(read.text, now_ms, late=self._late)
         except OSError:
-            kept = self.spool.end.offset - at.offset
-            self.tail.step_back(len(read.text) - kept)
+            spooled = self.spool.end.offset - at.offset
+            self.tail.step_back(len(read.text) - spooled)
             raise
         head = self.spool.head
         return Added(head.kind, head.source, at, read.text, now_ms, self._late)
@@ -129,9 +122,9 @@ class Stream:
         self.tail.close()
         self.spool.close()
 
-    def look_on(self, now_ms: int) -> None:
+    def check_truncation(self, now_ms: int) -> None:
         """Record truncations while nothing may be kept."""
-        found = self.tail.look()
+        found = self.tail.check()
         if found.anew or found.lost_bytes:
             self.spool.add_gap(GapCause.TRUNCATED, found.lost_bytes, now_ms)
         if self.tail.mark != self._mark:
@@ -141,7 +134,7 @@ class Stream:
         """Over the quota: count what was written. True if that closed a chunk."""
         if self.overrun is None:
             self.overrun = Overrun(self.spool, self.tail)
-        return self.overrun.look(now_ms, end=end)
+        return self.overrun.check(now_ms, end=end)
 
     def _remember(self) -> None:
         self.spool.remember(self.tail.mark)
@@ -155,18 +148,19 @@ class JobCapture:
         self,
         name: str,
         clock: Clock,
-        room: Room,
+        room: Callable[[], bool],
         on_closed: Callable[[], None],
         quota: JobQuota | None = None,
         on_quiet: Callable[[], None] = lambda: None,
     ) -> None:
-        """Both callbacks run in the capture's thread.
+        """All callbacks run in the capture's thread.
 
+        - `room`: True while the node's spools may grow.
         - `on_closed`: a chunk waits to be stored.
         - `on_quiet`: inotify watches are wanted again.
         """
         self._quota = quota or JobQuota()
-        self._giving_way = GivingWay()
+        self._flood_priority = FloodPriority()
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
@@ -266,14 +260,14 @@ class JobCapture:
                 self._pass_over(stream, now_ms)
                 return False
             if not self._room():
-                stream.look_on(now_ms)
+                stream.check_truncation(now_ms)
                 stream.trouble = "the spool is full"
                 return False
             gaps = len(stream.spool.gaps())
             added = stream.advance(now_ms, min(left, 1024 * 1024, left_bytes))
             if len(stream.spool.gaps()) != gaps:
                 # Report the gap before the text after it.
-                self._tell(None)
+                self._notify(None)
             if added is None:
                 if stream.spool.close_if_due(now_ms):
                     self._on_closed()
@@ -281,8 +275,8 @@ class JobCapture:
             left -= len(added.text)
             self._quota.took(len(added.text))
             if not self._listeners:
-                self._giving_way.took(len(added.text), now_ms)
-            self._tell(added)
+                self._flood_priority.took(len(added.text), now_ms)
+            self._notify(added)
             if stream.spool.close_if_due(now_ms):
                 self._on_closed()
         return True
@@ -290,7 +284,7 @@ class JobCapture:
     def _pass_over(self, stream: Stream, now_ms: int, *, end: bool = False) -> None:
         if stream.pass_over(now_ms, end=end):
             self._on_closed()
-            self._tell(None)
+            self._notify(None)
 
     def _finish_streams(self) -> bool:
         """Close the last chunks; False if one can't be closed yet."""
@@ -312,14 +306,14 @@ class JobCapture:
         """Bytes that the job wrote, read or not."""
         return sum(each.tail.offset + each.tail.behind_bytes for each in self.streams)
 
-    def _tell(self, added: Added | None) -> None:
+    def _notify(self, added: Added | None) -> None:
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(added)
 
     def _close(self) -> None:
-        self._tell(None)
+        self._notify(None)
         with self._lock:
             self._closed = True
         for stream in self._streams:

@@ -12,17 +12,10 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lattice.base.clock import Clock
 from lattice.base.errors import (
@@ -43,16 +36,15 @@ from lattice.domain.nodejobs import (
     StepId,
 )
 from lattice.domain.outputs import OutputOpener
-from lattice.features.logs.node.capture import JobCapture, Room
+from lattice.features.logs.node.capture import JobCapture
 from lattice.features.logs.node.file_journal import LOOKS_S, Noting
 from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.followed import FollowedFile, JobsHere, heads_in
 from lattice.features.logs.node.intake import Intake, PastJob
-from lattice.features.logs.node.missed import MissedJobs
-from lattice.features.logs.node.opener import Opening, tell
+from lattice.features.logs.node.missed import MissedJobs, UnreadJobs
+from lattice.features.logs.node.opener import Opening, report_trouble
 from lattice.features.logs.node.quota import NO_QUOTA, JobQuota
 from lattice.features.logs.node.spool import StreamSpool
-from lattice.features.logs.node.unread import UnreadJobs
 from lattice.features.logs.node.writers import LogWriter, WriterCheck
 
 _log = logging.getLogger(__name__)
@@ -62,7 +54,7 @@ _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0)
 _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """Errors that a retry would not change."""
 _NOT_FOUND_TRIES = 20
-_LOOK_AGAIN_S = 1.0
+_STORED_CHECK_S = 1.0
 _MOST_FINISHED = 1000
 _EARLIER_S = 60.0
 """If Slurm has no such job at its start time, past jobs since this much earlier are requested."""
@@ -78,11 +70,11 @@ class Collecting:
         intake: Intake,
         opener: OutputOpener,
         jobs: JobsHere,
-        look: WriterCheck,
+        read_process: WriterCheck,
         clock: Clock,
         *,
         stamps: Clock,
-        room: Room,
+        room: Callable[[], bool],
         on_closed: Callable[[], None],
         quota_bytes: int = NO_QUOTA,
         patience_s: float = PATIENCE_S,
@@ -97,7 +89,7 @@ class Collecting:
         self._folder = folder
         self._intake = intake
         self._opener = opener
-        self._opening = Opening(node, intake, opener, look, clock, stamps, patience_s)
+        self._opening = Opening(node, intake, opener, read_process, clock, stamps, patience_s)
         self._jobs = jobs
         self._clock = clock
         self._room = room
@@ -107,7 +99,7 @@ class Collecting:
         self._missed = MissedJobs(
             folder,
             intake,
-            jobs,
+            jobs.missed,
             clock,
             self.unread,
             take=self._take_up_missed,
@@ -180,13 +172,10 @@ class Collecting:
         )
         self._followed[identity] = followed
         capture.start()
-        self._start(self._follow(followed), f"logs {name}")
-        return followed
-
-    def _start(self, step: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(step, name=name)
+        task = asyncio.create_task(self._follow(followed), name=f"logs {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return followed
 
     def _take_up_left(self, present: set[JobIdentity]) -> None:
         """Follow jobs that ended while no agent ran and have unsent output on disk."""
@@ -242,15 +231,15 @@ class Collecting:
     async def _follow(self, followed: FollowedFile) -> None:
         noting = asyncio.create_task(followed.noting.run(), name="logs noting")
         try:
-            looked: frozenset[StepId] | None = None
+            checked: frozenset[StepId] | None = None
             before = bool(await asyncio.to_thread(followed.left))
             while not followed.ended:
                 followed.changed.clear()
-                if followed.steps == looked:
+                if followed.steps == checked:
                     await self._until_answered(followed, self._opening.open_writers)
                 else:
-                    looked = followed.steps
-                    await self._look_around(followed)
+                    checked = followed.steps
+                    await self._poll_writers(followed)
                 if before and not followed.ended:
                     # Files of steps that ended before this agent started.
                     before = False
@@ -264,8 +253,8 @@ class Collecting:
             noting.cancel()
             followed.names.close()
 
-    async def _look_around(self, followed: FollowedFile) -> None:
-        """Look several times, until the steps change."""
+    async def _poll_writers(self, followed: FollowedFile) -> None:
+        """Check for writers several times, until the steps change."""
         steps = followed.steps
         for pause_s in LOOKS_S:
             await followed.pause(pause_s)
@@ -284,7 +273,7 @@ class Collecting:
             try:
                 await ask(followed)
             except _FINAL as error:
-                tell(followed, error.message)
+                report_trouble(followed, error.message)
                 # Slurm may not have reported yet that the job is here.
                 followed.unknown = isinstance(error, NotFound)
                 if not followed.unknown or number >= _NOT_FOUND_TRIES:
@@ -293,7 +282,7 @@ class Collecting:
                 await asyncio.sleep(_RETRY_S[0])
             except (LatticeError, OSError) as error:
                 # While this node's disk is full, the job's file is the buffer.
-                tell(followed, _reason(error))
+                report_trouble(followed, _reason(error))
                 await asyncio.sleep(_RETRY_S[min(number, len(_RETRY_S) - 1)])
             else:
                 followed.trouble = ""
@@ -323,7 +312,7 @@ class Collecting:
         while not (followed.capture.over and all(each.spool.stored.last for each in streams)):
             followed.changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN_S):
+                async with asyncio.timeout(_STORED_CHECK_S):
                     await followed.changed.wait()
         await asyncio.to_thread(self._remove, followed)
         self._followed.pop(followed.identity, None)

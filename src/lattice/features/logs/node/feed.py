@@ -32,8 +32,8 @@ from lattice.features.logs.node.feedmessages import (
     without_ends,
 )
 from lattice.features.logs.node.followed import FollowedFile
-from lattice.features.logs.node.reread import SpoolReader
-from lattice.features.logs.node.unread import Unfollowed, UnreadJobs
+from lattice.features.logs.node.missed import Unfollowed, UnreadJobs
+from lattice.features.logs.node.spool import SpoolReader
 from lattice.wire.v1 import logs_pb2 as pb
 
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
@@ -42,7 +42,7 @@ _MOST_WAITING = 10_000
 _MOST_GAPS = 500
 _CLOCK_OFF_S = 2.0
 """Viewers get a note if the clock is off by more than this."""
-_LOOK_S = 1.0
+_REPORT_EVERY_S = 1.0
 
 
 class FeedOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,17 +65,17 @@ class LogFeed:
         followed: Callable[[], Iterable[FollowedFile]],
         *,
         unread: UnreadJobs | None = None,
-        told: Callable[[float], float] = lambda here_s: here_s,
+        to_server_time: Callable[[float], float] = lambda here_s: here_s,
         ahead_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`told` converts a time of the node's clock to the servers'.
+        """`to_server_time` converts a time of the node's clock to the servers'.
 
         `unread` has the reasons why jobs have no stream here. `ahead_s` is how far the node's clock
         is ahead, if known.
         """
         self._followed = followed
         self._unread = unread
-        self._told = told
+        self._to_server_time = to_server_time
         self._ahead_s = ahead_s
 
     async def __call__(self, session: Session, opening: bytes) -> None:
@@ -84,13 +84,13 @@ class LogFeed:
         except msgspec.MsgspecError:
             raise NotFound("The question can't be read.") from None
         if asked.look:
-            await session.send(_look(self._job(asked)).SerializeToString(), last=True)
+            await session.send(_last_write(self._job(asked)).SerializeToString(), last=True)
             return
         await _Serving(
             session,
             lambda: self._job(asked),
             lambda: self._without_stream(asked),
-            self._told,
+            self._to_server_time,
             self._ahead_s,
         ).run()
 
@@ -100,7 +100,7 @@ class LogFeed:
             each
             for each in self._followed()
             if each.identity.job_id == asked.job_id
-            and (started := self._told(each.identity.started)) >= asked.started - 2.0
+            and (started := self._to_server_time(each.identity.started)) >= asked.started - 2.0
             and (asked.ended is None or started <= asked.ended + 2.0 or each.noticed_late)
             and (asked.before is None or started < asked.before)
         ]
@@ -136,16 +136,16 @@ class _Serving:
         session: Session,
         find: Callable[[], FollowedFile | None],
         without_stream: Callable[[], Unfollowed],
-        told: Callable[[float], float],
+        to_server_time: Callable[[float], float],
         ahead_s: Callable[[], float | None],
     ) -> None:
         self._session = session
         self._find = find
         self._without_stream = without_stream
-        self._told_time = told
+        self._to_server_time = to_server_time
         self._ahead_s = ahead_s
         self._followed: FollowedFile | None = None
-        self._told_of: FollowedFile | None = None
+        self._reported_run: FollowedFile | None = None
         """The run that the server assigns the pushed text to."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
@@ -153,9 +153,9 @@ class _Serving:
         self._missed = False
         """True if some text is neither waiting nor sent."""
         self._changed = asyncio.Event()
-        self._told: pb.FeedStreams | None = None
-        self._told_at = 0.0
-        self._look_due = True
+        self._reported: pb.FeedStreams | None = None
+        self._reported_at = 0.0
+        self._report_due = True
         """True if a stream may be new, changed or ended since the last report."""
         self._sent: dict[_Key, Piece] = {}
         """The last piece of each stream that the server got."""
@@ -184,7 +184,7 @@ class _Serving:
         self._readers.clear()
         self._sent.clear()
 
-    def _heard(self, added: Added | None) -> None:
+    def _on_added(self, added: Added | None) -> None:
         # Runs in the capture's thread.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._take, added)
@@ -192,7 +192,7 @@ class _Serving:
     def _take(self, added: Added | None) -> None:
         if added is not None and (added.kind, added.source) not in self._sent:
             # The server must know a stream before its text.
-            self._look_due = True
+            self._report_due = True
         if added is not None and len(self._waiting) < _MOST_WAITING:
             size = len(added.text)
             fits = self._waiting_bytes + size <= _MOST_WAITING_BYTES
@@ -210,28 +210,28 @@ class _Serving:
         elif added is not None:
             self._missed = True
         else:
-            self._look_due = True
+            self._report_due = True
         self._changed.set()
 
     async def _push(self) -> None:
-        look: asyncio.TimerHandle | None = None
+        timer: asyncio.TimerHandle | None = None
         try:
             while True:
                 followed = self._find()
                 if followed is not None and followed is not self._followed:
                     await self._turn_to(followed)
-                await self._tell_streams()
+                await self._report_streams()
                 self._changed.clear()
                 while self._waiting:
                     await self._send_waiting()
-                    await self._tell_streams()
+                    await self._report_streams()
                 # One timer serves many changes.
-                if look is None or look.when() <= self._loop.time():
-                    look = self._loop.call_later(_LOOK_S, self._take, None)
+                if timer is None or timer.when() <= self._loop.time():
+                    timer = self._loop.call_later(_REPORT_EVERY_S, self._take, None)
                 await self._changed.wait()
         finally:
-            if look is not None:
-                look.cancel()
+            if timer is not None:
+                timer.cancel()
             self._listen_to(None)
 
     async def _turn_to(self, followed: FollowedFile) -> None:
@@ -241,16 +241,16 @@ class _Serving:
             await self._send_waiting()
         self._forget()
         self._listen_to(followed)
-        await self._send(pb.FeedTell(began=self._told_time(followed.identity.started)))
-        self._told_of = followed
-        self._look_due = True
+        await self._send(pb.FeedTell(began=self._to_server_time(followed.identity.started)))
+        self._reported_run = followed
+        self._report_due = True
 
     def _listen_to(self, followed: FollowedFile | None) -> None:
         if self._followed is not None:
-            self._followed.capture.unlisten(self._heard)
+            self._followed.capture.unlisten(self._on_added)
         self._followed = followed
         if followed is not None:
-            followed.capture.listen(self._heard)
+            followed.capture.listen(self._on_added)
 
     async def _send_waiting(self) -> None:
         """Send the oldest, and those right behind it of the same stream that fit in the message."""
@@ -300,56 +300,58 @@ class _Serving:
             at = pieces[-1].end_offset
 
     async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
-        tell, size = self._pushed(key), 0
+        message, size = self._pushed(key), 0
         for piece in pieces:
             cost = len(piece.text) + PIECE_BYTES
             if size and size + cost > MESSAGE_BYTES:
-                await self._send(tell)
-                tell, size = self._pushed(key), 0
-            add_piece(tell.pushed, piece)
+                await self._send(message)
+                message, size = self._pushed(key), 0
+            add_piece(message.pushed, piece)
             size += cost
-        await self._send(tell)
+        await self._send(message)
         self._sent[key] = pieces[-1]
 
     @staticmethod
     def _pushed(key: _Key) -> pb.FeedTell:
-        tell = pb.FeedTell()
-        tell.pushed.kind, tell.pushed.source = key[0].value, str(key[1])
-        return tell
+        message = pb.FeedTell()
+        message.pushed.kind, message.pushed.source = key[0].value, str(key[1])
+        return message
 
-    async def _tell_streams(self) -> None:
+    async def _report_streams(self) -> None:
         """Report changes of streams at once; their ends, which the text implies, once a second."""
         now = self._loop.time()
-        if not self._look_due and now - self._told_at < _LOOK_S:
+        if not self._report_due and now - self._reported_at < _REPORT_EVERY_S:
             return
-        self._look_due = False
-        capture = self._told_of.capture if self._told_of else None
+        self._report_due = False
+        capture = self._reported_run.capture if self._reported_run else None
         over = capture is not None and capture.over
         trouble = ""
-        if self._told_of is not None and not self._told_of.capture.streams:
-            trouble = self._told_of.trouble
-        elif self._told_of is None:
+        if self._reported_run is not None and not self._reported_run.capture.streams:
+            trouble = self._reported_run.trouble
+        elif self._reported_run is None:
             unfollowed = self._without_stream()
             trouble, over = unfollowed.reason, unfollowed.over
         streams = (
-            [self._stream_told(each, over=over) for each in capture.streams] if capture else []
+            [self._stream_report(each, over=over) for each in capture.streams] if capture else []
         )
         ahead_s = self._ahead_s() or 0.0
-        told = pb.FeedStreams(
+        report = pb.FeedStreams(
             streams=streams,
             over=over,
             clock_ahead_s=round(ahead_s) if abs(ahead_s) > _CLOCK_OFF_S else 0,
             trouble=trouble,
         )
-        if told == self._told:
+        if report == self._reported:
             return
-        if now - self._told_at < _LOOK_S and without_ends(told) == without_ends(self._told):
+        if now - self._reported_at < _REPORT_EVERY_S and without_ends(report) == without_ends(
+            self._reported
+        ):
             return
-        self._told, self._told_at = told, now
-        for part in in_parts(told):
+        self._reported, self._reported_at = report, now
+        for part in in_parts(report):
             await self._send(pb.FeedTell(streams=part))
 
-    def _stream_told(self, stream: Stream, *, over: bool) -> pb.FeedStream:
+    def _stream_report(self, stream: Stream, *, over: bool) -> pb.FeedStream:
         head, end = stream.spool.head, stream.spool.end
         key = (head.kind, head.source)
         waits = next((each.at for each in self._waiting if each.key == key), None)
@@ -391,8 +393,8 @@ class _Serving:
             if answer.pieces and most < 0:
                 break
             # A single piece is cut if it does not fit.
-            kept = part.text[: len(part.text) + min(0, most)]
-            add_piece(answer, Piece(part.at, part.time_ms, part.late, kept))
+            text = part.text[: len(part.text) + min(0, most)]
+            add_piece(answer, Piece(part.at, part.time_ms, part.late, text))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
         answer.gaps.extend(map(gap_message, gaps))
         return answer
@@ -404,17 +406,17 @@ class _Serving:
             return None
 
     def _stream_of(self, key: _Key) -> Stream | None:
-        for each in self._told_of.capture.streams if self._told_of else ():
+        for each in self._reported_run.capture.streams if self._reported_run else ():
             if (each.spool.head.kind, each.spool.head.source) == key:
                 return each
         return None
 
-    async def _send(self, tell: pb.FeedTell) -> None:
+    async def _send(self, message: pb.FeedTell) -> None:
         async with self._writing:
-            await self._session.send(tell.SerializeToString())
+            await self._session.send(message.SerializeToString())
 
 
-def _look(followed: FollowedFile | None) -> pb.OutputLook:
+def _last_write(followed: FollowedFile | None) -> pb.OutputLook:
     if followed is None:
         return pb.OutputLook(trouble="the agent does not follow this job")
     streams = followed.capture.streams

@@ -49,27 +49,27 @@ def gap_message(gap: Gap) -> pb.FeedGap:
     )
 
 
-def in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
+def in_parts(report: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
     """Split into messages that fit; the last one has `over` and the other fields."""
     part = pb.FeedStreams()
-    for stream in told.streams:
+    for stream in report.streams:
         if part.streams and part.ByteSize() + stream.ByteSize() > MESSAGE_BYTES:
             yield part
             part = pb.FeedStreams()
         part.streams.append(stream)
-    part.over, part.clock_ahead_s, part.trouble = told.over, told.clock_ahead_s, told.trouble
+    part.over, part.clock_ahead_s, part.trouble = report.over, report.clock_ahead_s, report.trouble
     yield part
 
 
-def without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
+def without_ends(report: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
     """The report without the ends of the streams, for comparison."""
-    if told is None:
+    if report is None:
         return None
     shown = (
         (
             *(each.kind, each.source, each.path, each.labelled, each.stored, each.trouble),
             *((gap.offset, gap.cause, gap.lost_bytes) for gap in each.gaps),
         )
-        for each in told.streams
+        for each in report.streams
     )
-    return [(told.over, told.clock_ahead_s, told.trouble), *shown]
+    return [(report.over, report.clock_ahead_s, report.trouble), *shown]

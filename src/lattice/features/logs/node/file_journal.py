@@ -93,7 +93,7 @@ class Noting:
         try:
             writers = await self._writers(anew)
         except LatticeError as error:
-            self._tell(error.message)
+            self._warn(error.message)
             return False
         # After so many looks the files of a process are complete.
         due = [each.pid for each in writers if self._times[each.pid] < len(self._looks_s)]
@@ -103,13 +103,13 @@ class Noting:
             try:
                 noted = await self._opener.note_output(self._job_id, pids)
             except LatticeError as error:
-                self._tell(error.message)
+                self._warn(error.message)
                 return False
             self._times.update(pids)
             self._unopened |= set(pids) if noted else set()
         return fresh
 
-    def _tell(self, trouble: str) -> None:
+    def _warn(self, trouble: str) -> None:
         if trouble != self._trouble:
             _log.warning("output of job %d is not noted: %s", self._job_id, trouble)
         self._trouble = trouble

@@ -22,7 +22,7 @@ from lattice.domain.outputs import OutputFile
 from lattice.features.logs.node.spool import StreamHead, head_of, mark_of
 from lattice.features.logs.node.writers import (
     LogWriter,
-    is_kept,
+    is_held_by_daemon,
     is_labelled,
     is_nameless,
     stream_of,
@@ -48,13 +48,13 @@ class NamedFile:
 class _Waiting:
     file: OutputFile
     writers: tuple[LogWriter, ...]
-    kept_since: float
-    kept_until: float
+    held_since: float
+    held_until: float
     """When slurmstepd first and last held it while a task of its step ran (monotonic)."""
 
     @property
     def labelled(self) -> bool:
-        return self.kept_until - self.kept_since >= _PATIENCE_S
+        return self.held_until - self.held_since >= _PATIENCE_S
 
 
 class FileNames:
@@ -117,8 +117,8 @@ class FileNames:
     def _wait(self, file: OutputFile, writers: tuple[LogWriter, ...]) -> None:
         now = self._clock.monotonic()
         before = self._waiting.get(file.identity)
-        since, until = (before.kept_since, before.kept_until) if before else (math.inf, -math.inf)
-        if is_kept(file, writers):
+        since, until = (before.held_since, before.held_until) if before else (math.inf, -math.inf)
+        if is_held_by_daemon(file, writers):
             since, until = min(since, now), now
         self._drop(file.identity)
         self._waiting[file.identity] = _Waiting(file, writers, since, until)

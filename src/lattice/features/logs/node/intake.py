@@ -50,7 +50,7 @@ class Intake(Protocol):
         pids: Sequence[int],
         *,
         kind: LogKind = LogKind.STDOUT,
-        tell_stored: bool = False,
+        with_stored: bool = False,
     ) -> OutputAdmission:
         """Request a grant. Without `pids` it is for the file of that kind that Slurm names."""
 
@@ -61,7 +61,7 @@ class Intake(Protocol):
         *,
         until: float = 0.0,
         skip: int = 0,
-        tell_stored: bool = False,
+        with_stored: bool = False,
     ) -> OutputAdmission:
         """Request a grant for noted files. `until`: when the job ended here; 0: unknown."""
 

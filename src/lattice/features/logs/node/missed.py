@@ -3,6 +3,10 @@
 After each absence the server lists the jobs that ended here meanwhile, from Slurm and its
 accounting. The time of a mark on disk says up to when nothing is missing. So an agent that is
 killed before the answer asks again.
+
+Absences, and jobs without a stream, are on disk: a query for such a job gets the reason. The file
+is bounded: the oldest entries are dropped. If the disk is full, entries since the last write are
+lost at a restart.
 """
 
 from __future__ import annotations
@@ -11,18 +15,113 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+
+import msgspec
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
-from lattice.domain.nodejobs import WatchPause
+from lattice.domain.nodejobs import CLOCK_SLACK_S, WatchPause
+from lattice.features.logs.node.durable import replace
 from lattice.features.logs.node.intake import Intake, PastJob, PastJobs
-from lattice.features.logs.node.unread import UnreadJobs
 
 _log = logging.getLogger(__name__)
+
+_MOST_ABSENCES = 200
+_MOST_JOBS = 1000
+_LONGEST_REASON = 300
+_SAME_ABSENCE_S = 10.0
+"""Absences closer than this are one: a starved agent has many short ones."""
+NOT_SEEN = "the agent watched the node and has no record of a process of the job"
+
+
+class UnreadJob(msgspec.Struct, frozen=True):
+    """A job that is over and has no stream. Without a reason it had no file here."""
+
+    job_id: int
+    started: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A job that this node does not follow; `over` if it followed it to the end."""
+
+    reason: str = ""
+    over: bool = False
+
+
+class _Contents(msgspec.Struct):
+    watched_since: float
+    absences: list[WatchPause] = []
+    jobs: list[UnreadJob] = []
+
+
+class UnreadJobs:
+    """The absences and jobs. All times are the node's own."""
+
+    def __init__(self, file: Path, now: float) -> None:
+        """`now` counts as the beginning if nothing is on disk."""
+        self._file = file
+        try:
+            self._contents = msgspec.json.decode(file.read_bytes(), type=_Contents)
+        except (OSError, msgspec.MsgspecError):
+            self._contents = _Contents(now)
+
+    def add_absence(self, absence: WatchPause) -> None:
+        """Add a period without a running agent."""
+        known = self._contents.absences
+        if known and 0 <= absence.since - known[-1].until < _SAME_ABSENCE_S:
+            absence = known.pop().with_(absence)
+        known.append(absence)
+        del known[:-_MOST_ABSENCES]
+        self._write()
+
+    def add_job(self, job_id: int, started: float, reason: str) -> None:
+        """Add a job that is over and has no stream."""
+        jobs = self._contents.jobs
+        jobs.append(UnreadJob(job_id, started, reason[:_LONGEST_REASON]))
+        del jobs[:-_MOST_JOBS]
+        self._write()
+
+    def of(self, job_id: int, began: float, ended: float, ahead_s: float = 0.0) -> Unfollowed:
+        """What is known of a job that is over and not followed.
+
+        The times are the servers'; the node's clock is ahead of theirs by `ahead_s`.
+        """
+        began, ended = began + ahead_s, ended + ahead_s
+        for job in reversed(self._contents.jobs):
+            if job.job_id == job_id and _is_within(job.started, began, ended):
+                return Unfollowed(job.reason, over=True)
+        since = self._contents.watched_since
+        if ended < since:
+            return Unfollowed(f"no agent watched the node before {_time(since - ahead_s)}")
+        for each in reversed(self._contents.absences):
+            if each.meets(began, ended):
+                return Unfollowed(
+                    f"the agent was away from {_time(each.since - ahead_s)} "
+                    f"to {_time(each.until - ahead_s)}"
+                )
+        return Unfollowed(NOT_SEEN)
+
+    def _write(self) -> None:
+        try:
+            replace(self._file, msgspec.json.encode(self._contents))
+        except OSError as error:
+            _log.warning("%s is not written: %s", self._file, error.strerror)
+
+
+def _is_within(started: float, began: float, ended: float) -> bool:
+    return began - CLOCK_SLACK_S <= started <= ended + CLOCK_SLACK_S
+
+
+def _time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 MARK = "alive"
 _ROUNDS_S = (0.0, 5.0, 25.0)
@@ -38,14 +137,6 @@ _EARLIER_S = 5.0
 """An end may be earlier by Slurm's clock than by the node's."""
 
 
-class MissedOutput(Protocol):
-    """The source of absences."""
-
-    async def missed(self) -> WatchPause:
-        """Wait for the next absence."""
-        ...
-
-
 class MissedJobs:
     """Requests them. `take` gets the jobs, and may get one more than once."""
 
@@ -53,7 +144,7 @@ class MissedJobs:
         self,
         folder: Path,
         intake: Intake,
-        jobs: MissedOutput,
+        next_absence: Callable[[], Awaitable[WatchPause]],
         clock: Clock,
         unread: UnreadJobs,
         *,
@@ -63,7 +154,7 @@ class MissedJobs:
         """`unfinished_since`: when the oldest job without data on this disk ended."""
         self._mark = folder / MARK
         self._intake = intake
-        self._jobs = jobs
+        self._next_absence = next_absence
         self._clock = clock
         self._unread = unread
         self._take = take
@@ -105,7 +196,7 @@ class MissedJobs:
 
     async def _next_within(self, seconds: float) -> float | None:
         """Wait for an absence; returns since when to ask, or None after `seconds`."""
-        missed = asyncio.ensure_future(self._jobs.missed())
+        missed = asyncio.ensure_future(self._next_absence())
         wanted = asyncio.ensure_future(self._wanted.wait())
         try:
             await asyncio.wait(

@@ -84,7 +84,8 @@ class OpenChunk:
         self._pieces: list[_Piece] = []
         self._pending_bytes = self._pending_lines = 0
         self._frames_end = begin
-        self._stored_bytes = 0
+        self.stored_bytes = 0
+        """The size of its frames."""
         self._tail_bytes = 0
         self._digest = hashlib.sha256()
         self._recover()
@@ -99,11 +100,6 @@ class OpenChunk:
             self._frames_end.offset + self._pending_bytes,
             self._frames_end.line + self._pending_lines,
         )
-
-    @property
-    def stored_bytes(self) -> int:
-        """The size of its frames."""
-        return self._stored_bytes
 
     @property
     def sha256(self) -> str:
@@ -184,7 +180,7 @@ class OpenChunk:
         failpoint("spool.tail.cleared")
         self.frames.append(frame)
         self._frames_end = end
-        self._stored_bytes += len(stored)
+        self.stored_bytes += len(stored)
         self._digest.update(stored)
         self._pieces.clear()
         self._pending_bytes = self._pending_lines = 0
@@ -201,10 +197,10 @@ class OpenChunk:
                 with self._paths["frames"].open("rb") as file:
                     file.seek(stored_at)
                     text = expand(file.read(frame.stored_bytes), frame)
-                return _from(pieces_of(PlacedFrame(frame, at, stored_at), text), offset)
+                return pieces_from(pieces_of(PlacedFrame(frame, at, stored_at), text), offset)
             at = Position(at.offset + frame.plain_bytes, at.line + frame.lines)
             stored_at += frame.stored_bytes
-        return _from(self._pending(), offset)
+        return pieces_from(self._pending(), offset)
 
     def _pending(self) -> Iterator[Piece]:
         at = self._frames_end
@@ -223,7 +219,7 @@ class OpenChunk:
         self.gaps.clear()
         self._pieces.clear()
         self._pending_bytes = self._pending_lines = 0
-        self._stored_bytes = self._tail_bytes = 0
+        self.stored_bytes = self._tail_bytes = 0
         self._digest = hashlib.sha256()
         self.began_ms = None
 
@@ -238,14 +234,14 @@ class OpenChunk:
 
     def _recover(self) -> None:
         data = _content(self._paths["frames"])
-        kept_index, kept_frames = b"", b""
+        valid_index, valid_frames = b"", b""
         stored_at = 0
         for line, entry in _entries(_content(self._paths["index"])):
             if isinstance(entry, _GapEntry):
                 if entry.offset < self.begin.offset:
                     continue
-                place = Position(entry.offset, entry.line)
-                self.gaps.append(Gap(place, entry.cause, entry.lost_bytes, entry.time_ms))
+                at = Position(entry.offset, entry.line)
+                self.gaps.append(Gap(at, entry.cause, entry.lost_bytes, entry.time_ms))
                 self._begin_at(entry.time_ms)
             else:
                 stored = data[stored_at:][: entry.frame.stored_bytes]
@@ -264,41 +260,42 @@ class OpenChunk:
                     break
                 if entry.frame.lines != text.count(b"\n"):
                     break
-                kept_frames += stored
+                valid_frames += stored
                 self.frames.append(entry.frame)
                 self._frames_end = self._frames_end.past(text)
-                self._stored_bytes += len(stored)
+                self.stored_bytes += len(stored)
                 self._digest.update(stored)
                 self._begin_at(entry.frame.marks[1])
-            kept_index += line
-        self._paths["index"].write_bytes(kept_index)
-        self._paths["frames"].write_bytes(kept_frames)
+            valid_index += line
+        self._paths["index"].write_bytes(valid_index)
+        self._paths["frames"].write_bytes(valid_frames)
         self._recover_tail()
 
     def _recover_tail(self) -> None:
         data = _content(self._paths["tail"])
-        kept, place, at = b"", 0, self._frames_end.offset
-        while place + _RECORD.size <= len(data):
-            offset, time_ms, size, crc, late = _RECORD.unpack_from(data, place)
-            text = data[place + _RECORD.size :][:size]
+        valid, begin, at = b"", 0, self._frames_end.offset
+        while begin + _RECORD.size <= len(data):
+            offset, time_ms, size, crc, late = _RECORD.unpack_from(data, begin)
+            text = data[begin + _RECORD.size :][:size]
             if len(text) != size or zlib.crc32(text) != crc or offset > at:
                 break
             if time_ms > LATEST_MS:
                 break
-            record = data[place : place + _RECORD.size + size]
-            place += len(record)
+            record = data[begin : begin + _RECORD.size + size]
+            begin += len(record)
             if offset < at:
                 # Its frame was made; the process was killed before it cleared the tail.
                 continue
             self._take(text, time_ms, late=bool(late))
             self._begin_at(time_ms)
-            kept += record
+            valid += record
             at += size
-        self._paths["tail"].write_bytes(kept)
-        self._tail_bytes = len(kept)
+        self._paths["tail"].write_bytes(valid)
+        self._tail_bytes = len(valid)
 
 
-def _from(pieces: Iterable[Piece], offset: int) -> list[Piece]:
+def pieces_from(pieces: Iterable[Piece], offset: int) -> list[Piece]:
+    """The pieces from an offset on."""
     return [each.starting_at(offset) for each in pieces if each.end_offset > offset >= 0]
 
 

@@ -29,7 +29,7 @@ from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpoo
 from lattice.features.logs.node.tail import FileTail, NoTail
 from lattice.features.logs.node.writers import (
     LogWriter,
-    ProcessLook,
+    ProcessInfo,
     WriterCheck,
     noted_writers,
     writers_of,
@@ -46,7 +46,7 @@ _ATTENTIVE_S = 5.0
 _UNREADABLE_HINT = "A file system that does not answer holds them; the node looks again."
 
 
-def tell(followed: FollowedFile, trouble: str) -> None:
+def report_trouble(followed: FollowedFile, trouble: str) -> None:
     """Log why its output is not followed, once for each reason."""
     if followed.trouble != trouble:
         _log.warning("output of job %d: %s", followed.identity.job_id, trouble)
@@ -61,7 +61,7 @@ class Opening:
         node: str,
         intake: Intake,
         opener: OutputOpener,
-        look: WriterCheck,
+        read_process: WriterCheck,
         clock: Clock,
         stamps: Clock,
         patience_s: float = PATIENCE_S,
@@ -73,7 +73,7 @@ class Opening:
         self._node = node
         self._intake = intake
         self._opener = opener
-        self._look = look
+        self._read_process = read_process
         self._clock = clock
         self._stamps = stamps
         self._impatient: ImpatientReader[JobIdentity] = ImpatientReader(
@@ -91,11 +91,11 @@ class Opening:
             return ()
 
         def read(_: JobIdentity, progress: ThreadProgress) -> tuple[LogWriter, ...]:
-            def seen_of(pid: int) -> ProcessLook | None:
+            def seen_of(pid: int) -> ProcessInfo | None:
                 if pid in progress.skip:
                     return None
                 progress.reads(pid)
-                return self._look(pid)
+                return self._read_process(pid)
 
             return writers_of(job, seen_of)
 
@@ -117,7 +117,7 @@ class Opening:
                 followed.at_once = len(pids) // 2 or _FEW
                 if len(pids) > 1:
                     continue
-                tell(followed, error.message)
+                report_trouble(followed, error.message)
                 followed.asked.add(pids[0])
             fresh = fresh[len(pids) :]
         if followed.unwatched:
@@ -154,7 +154,7 @@ class Opening:
             identity.started,
             pids,
             kind=kind,
-            tell_stored=not followed.folder.exists(),
+            with_stored=not followed.folder.exists(),
         )
         followed.unknown = False
         return admission
@@ -176,29 +176,19 @@ class Opening:
                 done = stored.get((each.kind, each.source)) if noted else None
                 if done is not None and done.last:
                     os.close(each.file.fd)
-                else:
-                    await self._begin_or_return(followed, each, stored)
+                    continue
+                try:
+                    await asyncio.to_thread(self._add_stream, followed, each, stored)
+                except OSError:
+                    followed.names.take_back(each)
+                    raise
             if (fresh or anew) and opened.watch_fd is not None:
                 followed.capture.watch(os.dup(opened.watch_fd))
 
     async def settle_names(self, followed: FollowedFile) -> None:
         """Begin the files that waited for a better name."""
         for each in followed.names.settle():
-            await self._begin_stream(followed, each, {})
-
-    async def _begin_or_return(
-        self, followed: FollowedFile, named: NamedFile, stored: Mapping[StreamKey, StoredChunk]
-    ) -> None:
-        try:
-            await self._begin_stream(followed, named, stored)
-        except OSError:
-            followed.names.take_back(named)
-            raise
-
-    async def _begin_stream(
-        self, followed: FollowedFile, named: NamedFile, stored: Mapping[StreamKey, StoredChunk]
-    ) -> None:
-        await asyncio.to_thread(self._add_stream, followed, named, stored)
+            await asyncio.to_thread(self._add_stream, followed, each, {})
 
     def _add_stream(
         self, followed: FollowedFile, named: NamedFile, stored: Mapping[StreamKey, StoredChunk]
@@ -242,7 +232,7 @@ class Opening:
                 identity.started,
                 until=followed.ended_at,
                 skip=skip,
-                tell_stored=not skip,
+                with_stored=not skip,
             )
             stored = admission.stored or stored
             followed.stored = stored or followed.stored

@@ -83,7 +83,7 @@ class Shipping:
                 taken = await self._intake.store(_parts(spool.head, number, content))
             except (PermissionRefused, UsageError) as error:
                 # It stays here and is sent again later; it must not block others.
-                self._tell_refused(spool, error)
+                self._log_refused(spool, error)
                 continue
             failpoint("ship.acknowledged")
             await asyncio.to_thread(spool.took, number, _stored(taken, index))
@@ -91,7 +91,7 @@ class Shipping:
             sent += 1
         return sent
 
-    def _tell_refused(self, spool: StreamSpool, error: LatticeError) -> None:
+    def _log_refused(self, spool: StreamSpool, error: LatticeError) -> None:
         if self._refused.get(spool.head) != error.message:
             _log.error("output of job %d is not stored: %s", spool.head.job_id, error.message)
         self._refused[spool.head] = error.message

@@ -5,6 +5,8 @@
 - file.json: which file it is read from.
 - 000007.chunk: a closed chunk, exactly the object to store.
 - open.*: the open chunk (`openchunk`).
+
+A `SpoolReader` reads it forwards, for a listener that is late or slow.
 """
 
 from __future__ import annotations
@@ -15,24 +17,27 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from lattice.base.failpoints import failpoint
 from lattice.domain.logchunk import (
     CHUNK_BYTES,
+    TAIL_BYTES,
     BadChunk,
     ChunkIndex,
+    PlacedFrame,
     expand,
     gap_records,
     index_frame,
+    index_size,
     pieces_of,
     read_index,
 )
 from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position
 from lattice.features.logs.node.durable import replace, sync_folder
-from lattice.features.logs.node.openchunk import OpenChunk
+from lattice.features.logs.node.openchunk import OpenChunk, pieces_from
 from lattice.features.logs.node.tail import FileMark
 
 CHUNK_AGE_MS = 5 * 60 * 1000
@@ -86,7 +91,7 @@ class StreamSpool:
     def __init__(self, folder: Path, head: StreamHead, stored: StoredChunk | None = None) -> None:
         """`stored` is what the server has, for a node with a lost or new folder."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
+        self.folder = folder
         self.head = head
         if not (folder / "head.json").exists():
             replace(folder / "head.json", msgspec.json.encode(head))
@@ -94,7 +99,8 @@ class StreamSpool:
         self._lock = threading.Lock()
         self._number = self.stored.number
         self._chunks = self.stored.chunks if self._number else 0
-        self._over = self.stored.last
+        self.over = self.stored.last
+        """True once its last chunk is closed."""
         self._newest_gaps: deque[Gap] = deque(maxlen=_MOST_GAPS)
         self._open = OpenChunk(folder, self._recover_closed(self.stored.position))
         self._newest_gaps += self._open.gaps
@@ -106,29 +112,19 @@ class StreamSpool:
             return self._open.end
 
     @property
-    def folder(self) -> Path:
-        """The folder on disk."""
-        return self._folder
-
-    @property
-    def over(self) -> bool:
-        """True once its last chunk is closed."""
-        return self._over
-
-    @property
     def mark(self) -> FileMark | None:
         """The file as last recorded."""
-        return mark_of(self._folder)
+        return mark_of(self.folder)
 
     @property
     def size_bytes(self) -> int:
         """The size on disk."""
-        with os.scandir(self._folder) as files:
+        with os.scandir(self.folder) as files:
             return sum(each.stat().st_size for each in files)
 
     def remember(self, mark: FileMark) -> None:
         """Record which file it is; call this before adding text from it."""
-        replace(self._folder / "file.json", msgspec.json.encode(asdict(mark)))
+        replace(self.folder / "file.json", msgspec.json.encode(asdict(mark)))
         failpoint("spool.mark.written")
 
     def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
@@ -154,13 +150,13 @@ class StreamSpool:
     def close_chunk(self, *, last: bool = False) -> None:
         """Close the open chunk. With `last` the stream ends, and even an empty chunk is written."""
         with self._lock:
-            if not self._over:
+            if not self.over:
                 self._seal(last=last)
 
     def _seal(self, *, last: bool) -> None:
-        under_way = self._open
-        under_way.make_frame()
-        if not (under_way.frames or under_way.gaps or last):
+        chunk = self._open
+        chunk.make_frame()
+        if not (chunk.frames or chunk.gaps or last):
             return
         index = ChunkIndex(
             node=self.head.node,
@@ -170,20 +166,20 @@ class StreamSpool:
             source=str(self.head.source),
             path=self.head.path,
             labelled=self.head.labelled,
-            offset=under_way.begin.offset,
-            line=under_way.begin.line,
-            frames=tuple(under_way.frames),
-            gap_records=gap_records(under_way.gaps),
+            offset=chunk.begin.offset,
+            line=chunk.begin.line,
+            frames=tuple(chunk.frames),
+            gap_records=gap_records(chunk.gaps),
             last=last,
             before=self._chunks,
-            sha256=under_way.sha256,
+            sha256=chunk.sha256,
         )
-        self._write_chunk(under_way.stored_frames(), index_frame(index))
-        under_way.restart(index.end)
-        self._over = last
+        self._write_chunk(chunk.stored_frames(), index_frame(index))
+        chunk.restart(index.end)
+        self.over = last
 
     def _write_chunk(self, frames: bytes, index: bytes) -> None:
-        unfinished = self._folder / "open.sealed"
+        unfinished = self.folder / "open.sealed"
         with unfinished.open("wb") as file:
             file.write(frames)
             file.write(index)
@@ -192,22 +188,22 @@ class StreamSpool:
             os.fsync(file.fileno())
         failpoint("spool.chunk.synced")
         self._number += 1
-        unfinished.rename(self._folder / f"{self._number:06d}.chunk")
+        unfinished.rename(self.folder / f"{self._number:06d}.chunk")
         self._chunks = None if self._chunks is None else self._chunks + 1
-        sync_folder(self._folder)
+        sync_folder(self.folder)
         failpoint("spool.chunk.renamed")
 
     def closed(self) -> list[tuple[int, Path]]:
         """Chunks that wait to be stored, in order. Safe from another thread."""
-        found = sorted(self._folder.glob("[0-9]*.chunk"))
+        found = sorted(self.folder.glob("[0-9]*.chunk"))
         return [(int(each.stem), each) for each in found]
 
     def took(self, number: int, stored: StoredChunk) -> None:
         """The object store has this chunk: record that, then delete the chunk here."""
-        replace(self._folder / "stored.json", msgspec.json.encode(asdict(stored)))
+        replace(self.folder / "stored.json", msgspec.json.encode(asdict(stored)))
         self.stored = stored
         failpoint("spool.stored.written")
-        (self._folder / f"{number:06d}.chunk").unlink(missing_ok=True)
+        (self.folder / f"{number:06d}.chunk").unlink(missing_ok=True)
         failpoint("spool.chunk.dropped")
 
     def pieces(self, offset: int) -> list[Piece]:
@@ -244,13 +240,13 @@ class StreamSpool:
     def remove(self) -> None:
         """Delete the folder, after everything is stored."""
         self.close()
-        for each in self._folder.iterdir():
+        for each in self.folder.iterdir():
             each.unlink()
-        self._folder.rmdir()
+        self.folder.rmdir()
 
     def _recover_closed(self, begin: Position) -> Position:
         """Where the closed chunks end. Deletes stored ones, and those torn by a power cut."""
-        (self._folder / "open.sealed").unlink(missing_ok=True)
+        (self.folder / "open.sealed").unlink(missing_ok=True)
         for number, path in self.closed():
             try:
                 content = path.read_bytes()
@@ -262,10 +258,89 @@ class StreamSpool:
                 continue
             self._number = number
             self._chunks = None if index.before is None else index.before + 1
-            self._over = index.last
+            self.over = index.last
             self._newest_gaps += index.gaps
             begin = index.end
         return begin
+
+
+@dataclass(slots=True)
+class _HeldChunk:
+    file: BinaryIO
+    frames: tuple[PlacedFrame, ...]
+    number: int
+    """The frame that was read last: the next request is mostly for the next one."""
+
+    def frame_at(self, offset: int) -> PlacedFrame | None:
+        order = (*range(self.number, len(self.frames)), *range(self.number))
+        for number in order:
+            placed: PlacedFrame = self.frames[number]
+            if placed.begin.offset <= offset < placed.end.offset:
+                self.number = number
+                return placed
+        return None
+
+
+class SpoolReader:
+    """Reads one spool. Used by one thread at a time.
+
+    A closed chunk stays open once its reading began. So it can be read to its end even if it was
+    stored and removed meanwhile.
+    """
+
+    def __init__(self, spool: StreamSpool) -> None:
+        self._spool = spool
+        self._held: _HeldChunk | None = None
+
+    def pieces(self, offset: int) -> list[Piece]:
+        """The text at an offset, up to the end of its frame; empty if it is not here any more."""
+        found = self._in_held(offset)
+        if found is None and self._hold(offset):
+            found = self._in_held(offset)
+        return self._spool.pieces(offset) if found is None else found
+
+    def close(self) -> None:
+        """Close the held chunk."""
+        if self._held is not None:
+            self._held.file.close()
+            self._held = None
+
+    def _in_held(self, offset: int) -> list[Piece] | None:
+        held = self._held
+        placed = held.frame_at(offset) if held else None
+        if held is None or placed is None:
+            return None
+        size = placed.frame.stored_bytes
+        try:
+            text = expand(os.pread(held.file.fileno(), size, placed.stored_at), placed.frame)
+        except (OSError, BadChunk):
+            self.close()
+            return None
+        return pieces_from(pieces_of(placed, text), offset)
+
+    def _hold(self, offset: int) -> bool:
+        for _, path in self._spool.closed():
+            with suppress(OSError, BadChunk):
+                file, frames = _opened(path)
+                if frames and frames[0].begin.offset <= offset < frames[-1].end.offset:
+                    self.close()
+                    self._held = _HeldChunk(file, frames, 0)
+                    return True
+                file.close()
+        return False
+
+
+def _opened(path: Path) -> tuple[BinaryIO, tuple[PlacedFrame, ...]]:
+    file = path.open("rb", buffering=0)
+    try:
+        size = os.fstat(file.fileno()).st_size
+        tail = os.pread(file.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES))
+        if (needed := index_size(tail)) > len(tail):
+            tail = os.pread(file.fileno(), needed, max(0, size - needed))
+        return file, tuple(read_index(tail, size).placed())
+    except BaseException:
+        file.close()
+        raise
 
 
 def _read(file: Path, kind: type[_T]) -> _T | None:
@@ -280,6 +355,5 @@ def _pieces_in_chunk(chunk: bytes, offset: int) -> list[Piece]:
     for placed in index.placed():
         if placed.begin.offset <= offset < placed.end.offset:
             stored = chunk[placed.stored_at :][: placed.frame.stored_bytes]
-            pieces = pieces_of(placed, expand(stored, placed.frame))
-            return [each.starting_at(offset) for each in pieces if each.end_offset > offset]
+            return pieces_from(pieces_of(placed, expand(stored, placed.frame)), offset)
     return []

@@ -12,8 +12,8 @@ import errno
 import hashlib
 import os
 import threading
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 HEAD_BYTES = 1024
 MOST_AT_ONCE = 1024 * 1024
@@ -34,7 +34,7 @@ class FileMark:
     stream_begin: int = 0
     """The byte at `file_begin` of the file is the one at `stream_begin` of the stream."""
 
-    def place(self, offset: int) -> int:
+    def file_offset(self, offset: int) -> int:
         """The offset in the file for an offset in the stream."""
         return self.file_begin + offset - self.stream_begin
 
@@ -49,31 +49,6 @@ class Read:
     """Bytes that were seen and not read before the truncation; None: unknown."""
 
 
-class Tail(Protocol):
-    """The source of a stream."""
-
-    mark: FileMark
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def behind_bytes(self) -> int: ...
-
-    def read(self, most: int = MOST_AT_ONCE) -> Read: ...
-
-    def look(self) -> Read: ...
-
-    @property
-    def written_ms(self) -> int: ...
-
-    def read_again(self, offset: int, size: int) -> bytes: ...
-
-    def step_back(self, size: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class NoTail:
     """A file that can't be opened any more: there is only what was read before."""
 
@@ -84,13 +59,13 @@ class NoTail:
         self.mark = mark or FileMark(device=0, inode=0)
         self.offset = offset
 
-    def read(self, most: int = MOST_AT_ONCE) -> Read:  # noqa: ARG002 - as the port has it
+    def read(self, most: int = MOST_AT_ONCE) -> Read:  # noqa: ARG002 - as `FileTail` has it
         return Read(b"")
 
-    def look(self) -> Read:
+    def check(self) -> Read:
         return Read(b"", lost_bytes=0)
 
-    def read_again(self, offset: int, size: int) -> bytes:  # noqa: ARG002 - as the port has it
+    def read_again(self, offset: int, size: int) -> bytes:  # noqa: ARG002 - as `FileTail` has it
         return b""
 
     def step_back(self, size: int) -> None:
@@ -111,21 +86,17 @@ class FileTail:
         self._descriptor = descriptor
         self._open = threading.Lock()
         """Held while another thread reads: a closed descriptor's number may be another file's."""
-        self._offset = offset
+        self.offset = offset
+        """The stream's next byte."""
         self._seen_bytes = 0
         found = os.fstat(descriptor)
         self.mark = mark or FileMark(device=found.st_dev, inode=found.st_ino)
 
     @property
-    def offset(self) -> int:
-        """The stream's next byte."""
-        return self._offset
-
-    @property
     def behind_bytes(self) -> int:
         """Bytes in the file that were not read yet."""
         try:
-            return max(0, os.fstat(self._descriptor).st_size - self.mark.place(self._offset))
+            return max(0, os.fstat(self._descriptor).st_size - self.mark.file_offset(self.offset))
         except OSError:
             return 0
 
@@ -149,37 +120,37 @@ class FileTail:
         found = os.fstat(self._descriptor)
         if not self._is_same(found):
             return self._begin_anew(found)
-        place = self.mark.place(self._offset)
+        position = self.mark.file_offset(self.offset)
         self._seen_bytes = max(self._seen_bytes, found.st_size)
-        if found.st_size <= place:
+        if found.st_size <= position:
             return Read(b"")
         if self._has_hole(found):
-            place = self._past_hole(place)
-            if place < 0:
+            position = self._past_hole(position)
+            if position < 0:
                 return Read(b"")
-        text = os.pread(self._descriptor, most, place)
+        text = os.pread(self._descriptor, most, position)
         # The text counts only if the file is still the same after the read.
         if not self._is_same(os.fstat(self._descriptor)):
             return self._begin_anew(os.fstat(self._descriptor))
-        self._offset += len(text)
+        self.offset += len(text)
         self._learn_head()
         return Read(text)
 
-    def look(self) -> Read:
+    def check(self) -> Read:
         """Check without reading: bytes truncated unread, or `anew`."""
         found = os.fstat(self._descriptor)
         if not self._is_same(found):
             return self._begin_anew(found)
         taken = self._seen_bytes - found.st_size
         self._seen_bytes = found.st_size
-        place = self.mark.place(self._offset)
-        if place < found.st_size and self._has_hole(found):
-            self._past_hole(place)
+        position = self.mark.file_offset(self.offset)
+        if position < found.st_size and self._has_hole(found):
+            self._past_hole(position)
         return Read(b"", lost_bytes=max(0, taken))
 
     def step_back(self, size: int) -> None:
         """The last `size` bytes were not kept: read them again."""
-        self._offset -= size
+        self.offset -= size
 
     def read_again(self, offset: int, size: int) -> bytes:
         """Exactly these bytes of the stream, if they are still in this file; else empty.
@@ -191,7 +162,7 @@ class FileTail:
             if self._descriptor < 0 or offset < mark.stream_begin:
                 return b""
             try:
-                text = os.pread(self._descriptor, size, mark.place(offset))
+                text = os.pread(self._descriptor, size, mark.file_offset(offset))
                 # Checked after the read: the file may have been truncated meanwhile.
                 same = len(text) == size and self._is_same(os.fstat(self._descriptor))
             except OSError:
@@ -209,7 +180,7 @@ class FileTail:
         mark = self.mark
         if (found.st_dev, found.st_ino) != (mark.device, mark.inode):
             return False
-        if found.st_size < mark.place(self._offset):
+        if found.st_size < mark.file_offset(self.offset):
             return False
         if not mark.head_bytes:
             return True
@@ -219,55 +190,42 @@ class FileTail:
         return bool(self.mark.stream_begin) and found.st_blocks * _BLOCK < found.st_size
 
     def _begin_anew(self, found: os.stat_result) -> Read:
-        unread = self._seen_bytes - self.mark.place(self._offset)
+        unread = self._seen_bytes - self.mark.file_offset(self.offset)
         lost = unread if unread > 0 and found.st_ino == self.mark.inode else None
-        self.mark = FileMark(
-            device=found.st_dev, inode=found.st_ino, file_begin=0, stream_begin=self._offset
-        )
+        self.mark = FileMark(device=found.st_dev, inode=found.st_ino, stream_begin=self.offset)
         self._seen_bytes = 0
         return Read(b"", anew=True, lost_bytes=lost)
 
-    def _past_hole(self, place: int) -> int:
+    def _past_hole(self, position: int) -> int:
         """The offset where data begins, or -1.
 
         A writer that does not append continues at its old offset in a truncated file. Before it is
         a hole, which reads as zeros that nobody wrote.
         """
         try:
-            data = os.lseek(self._descriptor, place, os.SEEK_DATA)
+            data = os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return -1
             # This file system does not report holes.
-            return place
-        if data > place:
+            return position
+        if data > position:
             # Holes end at a block; the rest of the block is empty too.
             block = os.pread(self._descriptor, _LARGEST_BLOCK, data)
             data += len(block) - len(block.lstrip(b"\0"))
-            mark = self.mark
-            self.mark = FileMark(
-                device=mark.device,
-                inode=mark.inode,
-                head_bytes=mark.head_bytes,
-                head=mark.head,
-                file_begin=data,
-                stream_begin=self._offset,
-            )
+            self.mark = replace(self.mark, file_begin=data, stream_begin=self.offset)
         return data
 
     def _learn_head(self) -> None:
         mark = self.mark
-        size = min(HEAD_BYTES, mark.place(self._offset))
+        size = min(HEAD_BYTES, mark.file_offset(self.offset))
         if size <= mark.head_bytes:
             return
-        self.mark = FileMark(
-            device=mark.device,
-            inode=mark.inode,
-            head_bytes=size,
-            head=_head(self._descriptor, size),
-            file_begin=mark.file_begin,
-            stream_begin=mark.stream_begin,
-        )
+        self.mark = replace(mark, head_bytes=size, head=_head(self._descriptor, size))
+
+
+Tail: TypeAlias = FileTail | NoTail
+"""The source of a stream."""
 
 
 def _head(descriptor: int, size: int) -> str:

@@ -22,9 +22,9 @@ WINDOW_S = 2.0
 MUCH = 256 * 1024
 """Bytes a second above which a job is polled; below a quarter of it, it is quiet."""
 _QUIET = MUCH // 4
-_LOOK_S = 0.1
-_FOLLOWED_LOOK_S = 0.01
-_QUIET_LOOK_S = 0.05
+_POLL_S = 0.1
+_FOLLOWED_POLL_S = 0.01
+_QUIET_POLL_S = 0.05
 _ASK_AGAIN_S = 30.0
 
 
@@ -50,14 +50,14 @@ class Noticing:
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._since_s = monotonic()
         self._bytes_then = 0
-        self._looks = False
+        self._polls = False
         self._quiet = False
         self._asked_s: float | None = None
 
     def add(self, descriptor: int) -> None:
         """Add an inotify instance for some of the files; it is closed at the end."""
         with self._lock:
-            if self._looks and not self._quiet:
+            if self._polls and not self._quiet:
                 os.close(descriptor)
             else:
                 self._watches.append(descriptor)
@@ -67,7 +67,7 @@ class Noticing:
         """Every file has a watch again, as far as the kernel had watches left."""
         with self._lock:
             if self._watches and self._quiet:
-                self._looks = False
+                self._polls = False
 
     def wake(self) -> None:
         """End the current or the next wait at once."""
@@ -101,11 +101,11 @@ class Noticing:
         # The write end stays open: a late `wake` must not write into another file with that number.
 
     def _wait_s(self, followed: bool) -> float:
-        if not self._looks:
+        if not self._polls:
             return LONGEST_WAIT_S
         if self._quiet:
-            return _QUIET_LOOK_S
-        return _FOLLOWED_LOOK_S if followed else _LOOK_S
+            return _QUIET_POLL_S
+        return _FOLLOWED_POLL_S if followed else _POLL_S
 
     def _judge(self) -> None:
         now_s = self._monotonic()
@@ -118,9 +118,9 @@ class Noticing:
         if rate >= MUCH and self._watches:
             self._asked_s = None
             with self._lock:
-                self._looks, self._quiet = True, False
+                self._polls, self._quiet = True, False
             self._drop(tuple(self._watches))
-        elif self._looks:
+        elif self._polls:
             was_quiet, self._quiet = self._quiet, rate < _QUIET
             due = self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S
             if was_quiet and self._quiet and due:

@@ -19,7 +19,7 @@ _TITLE = re.compile(r"slurmstepd: \[\d+\.(batch|extern|interactive|\d+(?:\+\d+)?
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessLook:
+class ProcessInfo:
     """What every user may read of a process."""
 
     parent: int
@@ -39,10 +39,10 @@ class LogWriter:
     """The names of the files in which it writes each line's task before the line."""
 
 
-WriterCheck = Callable[[int], ProcessLook | None]
+WriterCheck = Callable[[int], ProcessInfo | None]
 
 
-def writers_of(job: NodeJob, look: WriterCheck) -> tuple[LogWriter, ...]:
+def writers_of(job: NodeJob, read_process: WriterCheck) -> tuple[LogWriter, ...]:
     """Each process at most once; those that ended meanwhile are left out.
 
     Unreadable processes are left out too. A task starts as a copy of slurmstepd, which opens its
@@ -53,7 +53,7 @@ def writers_of(job: NodeJob, look: WriterCheck) -> tuple[LogWriter, ...]:
     for step in (each for each in job.steps if each.id.name != "extern"):
         inside = {process.pid for process in step.processes}
         for pid in sorted(inside.difference(job.unread)):
-            seen = look(pid)
+            seen = read_process(pid)
             if seen is None:
                 continue
             first = seen.parent in daemons or seen.parent not in inside
@@ -61,7 +61,7 @@ def writers_of(job: NodeJob, look: WriterCheck) -> tuple[LogWriter, ...]:
                 labels = labelled_names(seen.title.split("\0")) if seen.name == "srun" else ()
                 found.setdefault(pid, LogWriter(pid, str(step.id), labels=labels))
     for pid in sorted(daemons.difference(job.unread)):
-        seen = look(pid)
+        seen = read_process(pid)
         title = _TITLE.match(seen.title) if seen else None
         if title is not None and title[1] not in {"extern", "batch"}:
             found.setdefault(pid, LogWriter(pid, title[1], daemon=True))
@@ -82,7 +82,7 @@ def is_nameless(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
     return bool(file.holders) and all(each.pid in daemons for each in file.holders)
 
 
-def is_kept(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
+def is_held_by_daemon(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
     """True if slurmstepd holds it while a task of its step runs. Noted holders don't count."""
     known = tuple(writers)
     holding = {each.pid for each in file.holders if not each.step}

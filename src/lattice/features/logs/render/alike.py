@@ -1,7 +1,8 @@
-"""Groups equal lines of many writers: a thousand ranks that start alike take one line. Pure.
+"""Equal lines: of one writer in a row, shown once with their number, or of many writers. Pure.
 
-Lines are held for a moment. A line joins an earlier equal one only if it stays behind all earlier
-lines of its own writer. So each writer's lines stay in order.
+A thousand ranks that start alike take one line. Lines are held for a moment. A line joins an
+earlier equal one only if it stays behind all earlier lines of its own writer. So each writer's
+lines stay in order.
 """
 
 from __future__ import annotations
@@ -12,10 +13,48 @@ from collections.abc import Iterable
 from lattice.domain.logs import LogKind
 from lattice.features.logs.render.labels import LabelWriter
 from lattice.features.logs.render.lines import Head, LineText
-from lattice.features.logs.render.repeats import Repeats
 
 FROM = 3
-"""Two equal lines are shorter than a group."""
+"""Two equal lines are shorter as they are."""
+
+
+class Repeats:
+    """Takes lines and returns lines to show. `waiting` is the count of the current run."""
+
+    def __init__(self, times: str = "×") -> None:
+        self._times = times
+        self._last: tuple[Head, str] | None = None
+        self._count = 0
+
+    def take(self, head: Head, line: str) -> list[str]:
+        """The lines to show after this one. Equal lines of another writer are different."""
+        last = self._last
+        self._last = (head, line)
+        if last is not None and last[1] == line and last[0].label == head.label and line:
+            self._count += 1
+            return []
+        shown = self._run(last)
+        self._count = 1
+        return [*shown, head.time + head.label + line]
+
+    @property
+    def waiting(self) -> str:
+        """`  × 63`; empty if nothing waits."""
+        return f"  {self._times} {self._count}" if self._count > 1 else ""
+
+    def end(self) -> list[str]:
+        """End the run; returns what is left to show of it."""
+        shown = self._run(self._last)
+        self._last, self._count = None, 0
+        return shown
+
+    def _run(self, last: tuple[Head, str] | None) -> list[str]:
+        if last is None or self._count < 2:
+            return []
+        if self._count >= FROM:
+            return [f"  {self._times} {self._count}"]
+        head, line = last
+        return [head.time + head.label + line]
 
 
 class LineGroup:

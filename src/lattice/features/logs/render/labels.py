@@ -98,17 +98,17 @@ class Labels:
 
     def named(self, writers: Iterable[LabelWriter]) -> str:
         """`all`, `all but n7`, `n[1-32]` or `45 of 64 nodes`: the writers of a group."""
-        told = {(each.node, each.rank) for each in writers}
-        nodes = {node for node, _ in told}
+        group = {(each.node, each.rank) for each in writers}
+        nodes = {node for node, _ in group}
         count = max(self._node_count, len(self._nodes | self._all_nodes))
         if len(self._nodes | self._all_nodes) == count:
-            others = {each for each in self._all() if each not in told}
+            others = {each for each in self._all() if each not in group}
             if not others:
                 return "all"
-            if len(others) <= _FEW < len(told):
+            if len(others) <= _FEW < len(group):
                 return "all but " + ", ".join(self._label(*each) for each in sorted(others))
         if len(nodes) == count:
-            return "on all nodes" if count > 1 else f"{len(told)} ranks"
+            return "on all nodes" if count > 1 else f"{len(group)} ranks"
         folded = nodes_named(sorted(nodes))
         return folded if cells(folded) <= _NAMED_CELLS else f"{len(nodes)} of {count} nodes"
 

@@ -8,16 +8,118 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
+from lattice.base.errors import UsageError
 from lattice.base.escapes import plain, safe
 from lattice.base.style import Style
-from lattice.base.text import cells
+from lattice.base.text import cells, inert
 from lattice.domain.logs import LONGEST_LINE_BYTES
-from lattice.features.logs.model import LogBlock
+from lattice.features.logs.model import LogBlock, has_longer
 from lattice.features.logs.render.labels import Labels, LabelWriter
-from lattice.features.logs.render.template import Template
+
+FIELDS = ("time", "node", "rank", "stream", "source", "seq", "text")
+_TEMPLATE_PARTS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
+_LONGEST_TEMPLATE = 500
+_WRITTEN = {"\\t": "\t", "\\n": "\n", "\\\\": "\\"}
+_ESCAPE = re.compile(r"\\[tn\\]")
+_TEMPLATE_HINT = (
+    "Fields: " + ", ".join(f"{{{each}}}" for each in FIELDS) + "; \\t, \\n, and {{ for a brace."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """`--template`: a line in the user's format, parsed once, filled in for each line.
+
+    Only names in braces: Python's format strings could access any attribute.
+    """
+
+    parts: tuple[tuple[str, bool], ...]
+    """Each a field, or other text."""
+
+    @classmethod
+    def read(cls, text: str) -> Template:
+        """Parse `{time} {node}:{rank} {text}`. Raises `UsageError`."""
+        if not text or len(text) > _LONGEST_TEMPLATE:
+            raise UsageError("A template has 1 to 500 characters.", hint=_TEMPLATE_HINT)
+        parts: list[tuple[str, bool]] = []
+        for found in _TEMPLATE_PARTS.finditer(text):
+            whole, name = found.group(), found.group(1)
+            if name is not None:
+                if name not in FIELDS:
+                    raise UsageError(f"{name!r} is no field of a line.", hint=_TEMPLATE_HINT)
+                parts.append((name, True))
+            elif whole in {"{", "}"}:
+                raise UsageError("A brace of the template stands alone.", hint=_TEMPLATE_HINT)
+            elif whole in {"{{", "}}"}:
+                parts.append((whole[0], False))
+            else:
+                parts.append((_ESCAPE.sub(lambda each: _WRITTEN[each.group()], whole), False))
+        return cls(tuple(parts))
+
+    def line(self, block: LogBlock, time: str, number: int, text: str) -> str:
+        """Format the line with that number in the block; `text` must be safe already."""
+        values = {
+            "time": time.rstrip(),
+            "node": inert(block.node),
+            "rank": "" if block.rank is None else str(block.rank),
+            "stream": block.stream.value,
+            "source": inert(block.source),
+            "seq": str(block.seq + number),
+            "text": text,
+        }
+        return "".join(values[part] if is_field else part for part, is_field in self.parts)
+
+
+_MOST_MARKS = 200
+"""The most marks in one line."""
+_LONGEST_PATTERN = 500
+_PATTERN_HINT = "RE2 patterns, as for --grep; put a \\ before a letter that is meant as it is."
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """Highlights matches of an RE2 pattern, as for `--grep`, in linear time."""
+
+    text: str
+    _pattern: Any = field(compare=False, repr=False)
+
+    @classmethod
+    def read(cls, text: str) -> Highlight:
+        """Compile a pattern; raises `UsageError`."""
+        # Imported here: most calls don't need it.
+        import re2  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        if len(text) > _LONGEST_PATTERN:
+            raise UsageError(
+                f"A pattern has at most {_LONGEST_PATTERN} characters.", hint=_PATTERN_HINT
+            )
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        try:
+            return cls(text, re2.compile(text, options))
+        except re2.error as problem:
+            detail = problem.args[0] if problem.args else ""
+            reason = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
+            raise UsageError(
+                f"{text!r} is no regular expression: {reason}", hint=_PATTERN_HINT
+            ) from None
+
+    def __call__(self, text: str) -> str:
+        """The text with matches in reverse video."""
+        shown, at = "", 0
+        for found in islice(self._pattern.finditer(text), _MOST_MARKS):
+            begin, end = found.span()
+            if begin < end:
+                shown += f"{text[at:begin]}\x1b[1;7m{text[begin:end]}\x1b[22;27m"
+                at = end
+        return shown + text[at:]
+
 
 # Bounded, so that the search does not scan a long line.
 _LEVEL = re.compile(
@@ -123,7 +225,7 @@ class LineText:
         head = self.head(block)
         before = head.time + head.label
         as_it_is = self._template is None and self._untouched(block)
-        body = block.text if as_it_is else "".join(map(_ended, self.lines(block)))
+        body = block.text if as_it_is else "".join(f"{line}\n" for line in self.lines(block))
         if body and not body.endswith("\n") and not self._raw:
             body += "\n"
         if not before or not body:
@@ -150,7 +252,7 @@ class LineText:
         if self._style.colour and '{"' in block.text:
             return False  # it may have levels
         # The server cuts longer lines, but the client does not rely on that.
-        return not _has_longer(block.text, LONGEST_LINE_BYTES)
+        return not has_longer(block.text, "\n", LONGEST_LINE_BYTES)
 
     def _line(self, text: str, *, cut: bool) -> str:
         cut = len(text) > LONGEST_LINE_BYTES or (cut and _is_cut(text))
@@ -160,21 +262,6 @@ class LineText:
         if self._highlight is not None:
             shown = _highlighted(shown, self._highlight)
         return shown + self._style.paint(CUT, "dim") if cut else shown
-
-
-def _has_longer(text: str, longest: int) -> bool:
-    """Whether a line is longer, with one step for each `longest` characters."""
-    begin = 0
-    while len(text) - begin > longest:
-        end = text.rfind("\n", begin, begin + longest + 1)
-        if end < 0:
-            return True
-        begin = end + 1
-    return False
-
-
-def _ended(line: str) -> str:
-    return line + "\n"
 
 
 def _is_cut(text: str) -> bool:

@@ -11,15 +11,13 @@ from lattice.base.escapes import RESET
 from lattice.base.style import Style
 from lattice.base.text import cells, cut
 from lattice.features.logs.model import LogBlock
-from lattice.features.logs.render.alike import Alike, shown
+from lattice.features.logs.render.alike import Alike, Repeats, shown
 from lattice.features.logs.render.lines import Head, LineText
-from lattice.features.logs.render.marks import number
-from lattice.features.logs.render.repeats import Repeats
 
 MOST_LINES_S = 5000
 _SHOWN_LINES_S = 1000
 _WINDOW_S = 0.5
-_KEPT = 200
+_MOST_SKIPPED = 200
 
 
 class Sampler:
@@ -55,8 +53,8 @@ class Sampler:
         self._left_out_since += 1
         self.skipped += 1
         self._since.append((head, line))
-        if len(self._since) > _KEPT:
-            del self._since[: _KEPT // 2]
+        if len(self._since) > _MOST_SKIPPED:
+            del self._since[: _MOST_SKIPPED // 2]
         return False
 
     def calm(self, now: float) -> tuple[list[tuple[Head, str]], int]:
@@ -154,8 +152,8 @@ class LiveView:
         settled = [*self._settled(), *self._repeats.end()]
         last, skipped = self._sampler.calm(now)
         if skipped:
-            said = f"--- {number(skipped)} lines were not shown; --no-sample shows all ---"
-            settled.append(self._style.paint(said, "dim"))
+            note = f"--- {skipped:,} lines were not shown; --no-sample shows all ---"
+            settled.append(self._style.paint(note, "dim"))
         for head, line in last:
             settled += self._repeats.take(head, line)
         return settled
@@ -182,14 +180,14 @@ class LiveView:
         self._trouble = text
         return self._paint(self._settled(), self._settling())
 
-    def alive(self, now: float, said: str) -> str:
-        """Show a sign of life while nothing comes; `said` names its source."""
+    def alive(self, now: float, state: str) -> str:
+        """Show a sign of life while nothing comes; `state` is that of the connection."""
         settled = [*self._settled(), *self._calm(now)]
         quiet_s = now - self._last_at
         status = self._settling()
         if quiet_s >= _QUIET_S and not self._trouble:
             status += "  " if status else ""
-            status += f"{self._dots} quiet {_span(quiet_s)}, {said}"
+            status += f"{self._dots} quiet {_span(quiet_s)}, {state}"
         return self._paint(settled, status)
 
     def end(self) -> str:
@@ -210,9 +208,7 @@ class LiveView:
             return self._trouble
         if sampler is not None and sampler.step > 1:
             how = "press f for all / --no-sample" if self._keys else "--no-sample shows all"
-            return (
-                f"{self._dots} {number(sampler.rate)} lines/s: showing 1 in {sampler.step}; {how}"
-            )
+            return f"{self._dots} {sampler.rate:,} lines/s: showing 1 in {sampler.step}; {how}"
         if self._open:
             return next(reversed(self._open.values()))
         return self._repeats.waiting
@@ -235,19 +231,19 @@ class LiveView:
         if "\x1b" not in text:
             return cut(text, width)
         # Colours have no width, and a cut must not remove their end.
-        kept, used, at = [], 0, 0
+        parts, used, at = [], 0, 0
         while at < len(text):
             if text[at] == "\x1b":
                 stop = text.index("m", at) + 1
-                kept.append(text[at:stop])
+                parts.append(text[at:stop])
                 at = stop
                 continue
             used += cells(text[at])
             if used > width:
                 break
-            kept.append(text[at])
+            parts.append(text[at])
             at += 1
-        return "".join(kept) + RESET
+        return "".join(parts) + RESET
 
 
 def _span(value: float) -> str:

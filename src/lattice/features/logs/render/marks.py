@@ -15,9 +15,10 @@ _CAUSES = {
     GapCause.POWER_CUT: "power cut",
     GapCause.DISK_FULL: "disk full on the node",
     GapCause.UNREADABLE: "file can't be read",
+    GapCause.UNKNOWN: "unknown cause",
     GapCause.TAMPERED: "changed or removed in the object store since it was sealed",
 }
-_SAID = {
+_TEXTS = {
     NoteKind.NODE_LOST: "node lost",
     NoteKind.ARCHIVE_AWAY: "the archive does not answer; older lines are missing here",
     NoteKind.NOT_ARCHIVING: "not archiving: what is shown here may not be kept",
@@ -44,11 +45,6 @@ def seconds(value: float) -> str:
     return f"{minutes} m {rest} s" if minutes else f"{rest} s"
 
 
-def number(value: int) -> str:
-    """`48,112`."""
-    return f"{value:,}"
-
-
 def gap_mark(gap: LogGap) -> str:
     """`--- n2: 4.1 KB missing (file truncated) ---`."""
     lost = "an unknown amount" if gap.lost_bytes is None else size(gap.lost_bytes)
@@ -71,22 +67,23 @@ def _binary(count_bytes: int) -> str:
 
 def note_mark(note: LogNote, job: str) -> str:
     """The line for a note; empty for a sign of life."""
-    kind, words = note.kind, inert(note.words)
+    kind, detail = note.kind, inert(note.words)
     if kind is NoteKind.ALIVE:
         return ""
     if kind is NoteKind.END:
-        how = f" ({words})" if words else ""
+        how = f" ({detail})" if detail else ""
         return _mark(f"end of job {inert(job)}{how}{_missed(note)}")
     if kind is NoteKind.DISCONNECTED:
-        why = f" ({words.removesuffix('.')})" if words else ""
+        why = f" ({detail.removesuffix('.')})" if detail else ""
         text = f"disconnected{why}; trying again"
     elif kind is NoteKind.RECONNECTED:
-        text = f"reconnected{_after(note)}{_missed(note)}"
+        after = "" if note.seconds is None else f" after {seconds(note.seconds)}"
+        text = f"reconnected{after}{_missed(note)}"
     elif kind is NoteKind.STALLED:
         since = f" for {seconds(note.seconds)}" if note.seconds is not None else ""
-        text = words or f"not answering{since}; what it writes comes later"
+        text = detail or f"not answering{since}; what it writes comes later"
     else:
-        text = words or _SAID[kind]
+        text = detail or _TEXTS[kind]
     node = inert(note.node)
     return _mark(f"{node}: {text}" if node and not text.startswith(f"{node}:") else text)
 
@@ -100,41 +97,37 @@ class NotesAlike:
 
     def take(self, note: LogNote) -> None:
         # The text has the node's name, which the mark has anyway.
-        words = note.words.replace(f" of node {note.node}", "").replace(note.node, "it")
-        self._alike.setdefault((note.kind, words), []).append(note)
+        text = note.words.replace(f" of node {note.node}", "").replace(note.node, "it")
+        self._alike.setdefault((note.kind, text), []).append(note)
         self.nodes.add(note.node)
 
     def end(self) -> list[LogNote]:
         """The grouped notes, in the order of the first of each group."""
-        told = []
-        for (_, words), notes in self._alike.items():
+        grouped = []
+        for (_, text), notes in self._alike.items():
             if len(notes) == 1:
-                told += notes
+                grouped += notes
                 continue
             longest_s = max((each.seconds or 0.0 for each in notes), default=0.0)
             lines = [each.lines for each in notes if each.lines is not None]
-            told.append(
+            grouped.append(
                 replace(
                     notes[0],
                     node=nodes_named(sorted({each.node for each in notes})),
-                    words=words,
+                    words=text,
                     seconds=longest_s or None,
                     lines=sum(lines) if lines else None,
                 )
             )
         self._alike.clear()
         self.nodes.clear()
-        return told
+        return grouped
 
 
 def _missed(note: LogNote) -> str:
     if note.lines is None:
         return ""
-    return f", {number(note.lines)} {'line' if note.lines == 1 else 'lines'} missed"
-
-
-def _after(note: LogNote) -> str:
-    return f" after {seconds(note.seconds)}" if note.seconds is not None else ""
+    return f", {note.lines:,} {'line' if note.lines == 1 else 'lines'} missed"
 
 
 def _mark(text: str) -> str:

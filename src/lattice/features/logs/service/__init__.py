@@ -1,6 +1,6 @@
 """Logs on a server.
 
-- `log_keys`: from a node's job to the attempt in Slurm, and its keys in the store.
+- `log_keys`: the keys of an attempt in the store.
 - `intake`: grants for a node's helper, and chunks from nodes to the store.
 - `archive`, `indexes`: the stored streams of an attempt, the text of a range, chunk indexes.
 - `seal`, `checks`, `metadata`: seals of stored logs, made and verified.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from lattice.base.heavy import in_few_threads
+from lattice.base.turns import in_few_threads
 from lattice.domain.logchunk import BadChunk, ChunkIndex, PlacedFrame, expand, pieces_of
 from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, escaped, unescaped
@@ -64,7 +64,7 @@ class Archive:
     def __init__(self, objects: ObjectStore, seals: Seals | None = None) -> None:
         """With `seals`, sealed chunks are verified when they are read."""
         self._objects = objects
-        self._indexes = Indexes(objects)
+        self.indexes = Indexes(objects)
         self._seals = seals
         self._checked = CheckedFrames(objects)
         self.silent_at: float | None = None
@@ -109,15 +109,15 @@ class Archive:
     async def _of_folder(
         self, folder: str, objects: list[ObjectInfo], span: Span | None, checks: Checks
     ) -> Iterable[StoredStream]:
-        objects = await checks.expected(folder, objects, self._indexes)
+        objects = await checks.expected(folder, objects, self.indexes)
         if span is not None and len(objects) > _FEW:
             try:
                 return [await self._searched(tuple(sorted(objects, key=_number)), span, checks)]
             except NotInOrder:
                 pass
-        return await self._looked_at(folder, objects, checks)
+        return await self._read_all(folder, objects, checks)
 
-    async def _looked_at(
+    async def _read_all(
         self, folder: str, objects: Iterable[ObjectInfo], checks: Checks
     ) -> Iterable[StoredStream]:
         """The streams in these objects, by reading each index."""
@@ -137,8 +137,8 @@ class Archive:
 
     async def _read_chunk(self, info: ObjectInfo, checks: Checks) -> ChunkRange | None:
         """The chunk in this object; None if it is not a chunk, or differs from its seal."""
-        found = await self._indexes.read(info)
-        if found is None or not _is_in_place(info, found[0]):
+        found = await self.indexes.read(info)
+        if found is None or not _is_of_node(info, found[0]):
             checks.is_missing(info.key)
             return None
         index, digest = found
@@ -151,7 +151,7 @@ class Archive:
     ) -> StoredStream:
         """The stream of all these objects. Raises `NotInOrder` if they are of several."""
         begun, last = await asyncio.gather(
-            self._indexes.of(objects[0]), self._indexes.of(objects[-1])
+            self.indexes.of(objects[0]), self.indexes.of(objects[-1])
         )
         # The last chunk has this many before it, so the folder has no chunk of another stream.
         if begun is None or last is None or last.before != len(objects) - 1:
@@ -162,13 +162,13 @@ class Archive:
         stream = StoredStream(_name(begun), objects=objects, checks=checks, folder=folder)
         stream.is_sealed = checks.has_sealed(folder, stream.name)
         await self._chunk(stream, 0)
-        await self._look_back(stream, len(objects) - 1)
+        await self._read_back(stream, len(objects) - 1)
         # If a chunk was added after the stream's end, the one before it shows that.
         await self._chunk(stream, len(objects) - 2)
-        await self._look_at_range(stream, span)
+        await self._read_range(stream, span)
         return stream
 
-    async def _look_at_range(self, stream: StoredStream, span: Span) -> None:
+    async def _read_range(self, stream: StoredStream, span: Span) -> None:
         end = stream.end
         line = 0 if span.tail is None else max(0, end.line - span.tail)
 
@@ -188,7 +188,7 @@ class Archive:
         )
         begin = await self._first(stream, is_wanted, int(share * len(stream.objects)))
         # The read begins a frame early, to start with a whole line.
-        await self._look_back(stream, max(0, begin - 1))
+        await self._read_back(stream, max(0, begin - 1))
         if span.until_ms is not None:
             until_ms = span.until_ms
             past = await self._first(stream, lambda chunk: _times(chunk)[0] > until_ms, begin)
@@ -303,7 +303,7 @@ class Archive:
         stream.lose(chunk, tampered=stream.checks.covers(chunk.key))
 
     async def _resolve_all(self, stream: StoredStream) -> None:
-        found = await self._looked_at(stream.folder, stream.objects, stream.checks)
+        found = await self._read_all(stream.folder, stream.objects, stream.checks)
         for each in found:
             if each.name == stream.name:
                 stream.know_all(each.chunks)
@@ -325,18 +325,18 @@ class Archive:
                     return
                 number += 1
                 if end is None or chunk.end.offset <= end:
-                    await self._look_ahead(stream, number)
+                    await self._read_ahead(stream, number)
                 yield StoredRange(chunk.index.offset, chunk.end.offset, chunk)
         except NotInOrder:
             # An object is damaged, or was removed since. This iterator ends before it.
             await self._resolve_all(stream)
 
-    async def _look_back(self, stream: StoredStream, number: int) -> None:
+    async def _read_back(self, stream: StoredStream, number: int) -> None:
         """Read back to a chunk with text: others may have no time."""
         while not (await self._chunk(stream, number)).index.frames and number:
             number -= 1
 
-    async def _look_ahead(self, stream: StoredStream, number: int) -> None:
+    async def _read_ahead(self, stream: StoredStream, number: int) -> None:
         """Read ahead to a chunk with text: gaps at a chunk's end are in the next ones."""
         while number < len(stream.objects):
             if (await self._chunk(stream, number)).index.frames:
@@ -380,7 +380,7 @@ def _name(index: ChunkIndex) -> StreamName:
     return StreamName(index.node, index.kind, LogSource.parse(index.source))
 
 
-def _is_in_place(info: ObjectInfo, index: ChunkIndex) -> bool:
+def _is_of_node(info: ObjectInfo, index: ChunkIndex) -> bool:
     return unescaped(info.key.split("/")[-2]) == index.node
 
 

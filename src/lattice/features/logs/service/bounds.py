@@ -15,7 +15,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import RateLimited
 from lattice.base.turns import Turns
 from lattice.features.logs.model import LogRecord
-from lattice.features.logs.service.search import Search
+from lattice.features.logs.service.search_process import SearchProcesses
 
 _RETRY_AFTER_S = 1
 
@@ -130,10 +130,10 @@ class WorkBounds:
     turns: Turns = field(default_factory=Turns)
     pages: Admission = field(default_factory=_pages)
     downloads: Admission = field(default_factory=_downloads)
-    search: Search | None = None
+    search: SearchProcesses | None = None
     """None: searches run in the threads of `turns`."""
 
     @classmethod
-    def reporting(cls, refused: Callable[[str], None], search: Search) -> WorkBounds:
+    def reporting(cls, refused: Callable[[str], None], search: SearchProcesses) -> WorkBounds:
         """The default limits; `refused` is called with the kind of every refusal."""
         return cls(pages=_pages(refused), downloads=_downloads(refused), search=search)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from lattice.base.heavy import in_few_threads
+from lattice.base.turns import in_few_threads
 from lattice.domain.logchunk import BadChunk, PlacedFrame
 from lattice.domain.logs import StreamName
 from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.service.indexes import Indexes
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.ranges import ChunkRange, LostRange
-from lattice.features.logs.service.seal import SealedAttempt, SealedChunk, Seals
+from lattice.features.logs.service.seal import SealedChunk, Seals
 
 _SINCE = "in the object store since these logs were sealed"
-_MOST_KEPT_BYTES = 16 * 1024 * 1024
+_MAX_CACHE_BYTES = 16 * 1024 * 1024
 """For digests of frames, 32 bytes each."""
 
 
@@ -30,15 +30,15 @@ class Checks:
         self,
         name: AttemptName | None = None,
         seals: Seals | None = None,
-        seal: SealedAttempt | None = None,
+        sealed: Mapping[str, SealedChunk] | None = None,
     ) -> None:
         self._name = name
         self._seals = seals
-        self._chunks = seal.chunks if seal else {}
+        self._chunks = sealed or {}
         self._folders: dict[str, list[SealedChunk]] = {}
         for each in self._chunks.values():
             self._folders.setdefault(each.key.rpartition("/")[0], []).append(each)
-        self.is_sealed = seal is not None
+        self.is_sealed = sealed is not None
         self._late: set[str] = set()
         self._removed: list[SealedChunk] = []
         self._changed: set[str] = set()
@@ -128,7 +128,7 @@ class CheckedFrames:
     That gives the digests of its frames, which are cached. A later range fetches its frames alone.
     """
 
-    def __init__(self, objects: ObjectStore, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+    def __init__(self, objects: ObjectStore, most_bytes: int = _MAX_CACHE_BYTES) -> None:
         self._objects = objects
         self._most_bytes = most_bytes
         self._digests: OrderedDict[str, bytes] = OrderedDict()

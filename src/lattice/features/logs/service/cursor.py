@@ -25,23 +25,23 @@ class _Cursor(msgspec.Struct, frozen=True):
     places: dict[str, tuple[_Count, _Count]]
 
 
-def write_cursor(attempt: int, places: Mapping[StreamName, Position]) -> str:
+def write_cursor(attempt: int, positions: Mapping[StreamName, Position]) -> str:
     """The cursor as text for a URL or a header."""
-    told = {str(name): (at.offset, at.line) for name, at in places.items()}
-    packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, told)))
+    entries = {str(name): (at.offset, at.line) for name, at in positions.items()}
+    packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, entries)))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(text: str) -> tuple[int, dict[StreamName, Position]]:
     """The attempt and the positions. Raises `UsageError`."""
     try:
-        told = _unpacked(text)
-        places = dict(map(_place, told.places.items()))
+        cursor = _unpacked(text)
+        positions = dict(map(_position, cursor.places.items()))
     except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError, RecursionError):
         raise UsageError(
             "The cursor is not one that this server gave.", hint="Start anew without it."
         ) from None
-    return told.attempt, places
+    return cursor.attempt, positions
 
 
 def _unpacked(text: str) -> _Cursor:
@@ -51,7 +51,7 @@ def _unpacked(text: str) -> _Cursor:
     return msgspec.json.decode(zlib.decompressobj().decompress(packed, _LARGEST_TEXT), type=_Cursor)
 
 
-def _place(told: tuple[str, tuple[int, int]]) -> tuple[StreamName, Position]:
-    name, (offset, line) = told
+def _position(entry: tuple[str, tuple[int, int]]) -> tuple[StreamName, Position]:
+    name, (offset, line) = entry
     node, kind, source = name.split("/")
     return StreamName(node, LogKind(kind), LogSource.parse(source)), Position(offset, line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from lattice.base.heavy import in_few_threads
+from lattice.base.turns import in_few_threads
 from lattice.domain.logchunk import BadChunk, ChunkIndex, index_size, read_index
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore
 from lattice.features.logs.service.seal import index_digest
@@ -26,7 +26,7 @@ class Indexes:
     def __init__(self, objects: ObjectStore, most_numbers: int = _MOST_NUMBERS) -> None:
         self._objects = objects
         self._most_numbers = most_numbers
-        self._kept: OrderedDict[str, tuple[ChunkIndex, str] | None] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[ChunkIndex, str] | None] = OrderedDict()
         self._numbers = 0
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -37,9 +37,9 @@ class Indexes:
 
     async def read(self, info: ObjectInfo) -> tuple[ChunkIndex, str] | None:
         """The index and its SHA-256; None if the object is not a chunk. Raises `Unavailable`."""
-        if info.key in self._kept:
-            self._kept.move_to_end(info.key)
-            return self._kept[info.key]
+        if info.key in self._cache:
+            self._cache.move_to_end(info.key)
+            return self._cache[info.key]
         found = None
         async with self._turns:
             try:
@@ -54,11 +54,11 @@ class Indexes:
         return found
 
     def _keep(self, key: str, found: tuple[ChunkIndex, str] | None) -> None:
-        if key not in self._kept:
-            self._kept[key] = found
+        if key not in self._cache:
+            self._cache[key] = found
             self._numbers += _numbers(found)
-        while self._numbers > self._most_numbers and len(self._kept) > 1:
-            self._numbers -= _numbers(self._kept.popitem(last=False)[1])
+        while self._numbers > self._most_numbers and len(self._cache) > 1:
+            self._numbers -= _numbers(self._cache.popitem(last=False)[1])
 
 
 def _numbers(found: tuple[ChunkIndex, str] | None) -> int:

@@ -16,15 +16,13 @@ from lattice.access.journal import RefusalJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.failpoints import failpoint
-from lattice.domain.attempts import EndedAttempts, NotKnownYet
+from lattice.domain.attempts import AttemptFinder, EndedAttempts, NotKnownYet
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import (
     LARGEST_CHUNK_BYTES,
     TAIL_BYTES,
     BadChunk,
     ChunkIndex,
-    index_size,
-    read_index,
     verify,
 )
 from lattice.domain.logs import BadSource, LogKind, LogSource
@@ -33,9 +31,8 @@ from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.chunk_admission import NO_QUOTA, StoredQuota
-from lattice.features.logs.service.expected import Expected
-from lattice.features.logs.service.log_keys import AttemptName, Naming
+from lattice.features.logs.service.chunk_admission import NO_QUOTA, Expected, StoredQuota
+from lattice.features.logs.service.log_keys import AttemptName, name_of
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 
@@ -71,7 +68,7 @@ class LogIntake:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it stands on
         self,
-        naming: Naming,
+        finder: AttemptFinder,
         files: JobFiles,
         objects: ObjectStore,
         signer: GrantSigner,
@@ -84,13 +81,14 @@ class LogIntake:
         """`on_last` is called when a stream has its last chunk."""
         self._quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
-        self._naming = naming
+        self._finder = finder
         self._files = files
         self._objects = objects
         self._signer = signer
         self._journal = journal
         self._seals = seals
-        self._expected = Expected(Archive(objects), Removals(objects), clock)
+        self._archive = Archive(objects)
+        self._expected = Expected(self._archive, Removals(objects), clock)
 
     async def admit(
         self,
@@ -100,7 +98,7 @@ class LogIntake:
         pids: Sequence[int],
         *,
         kind: LogKind = LogKind.STDOUT,
-        tell_stored: bool = False,
+        with_stored: bool = False,
     ) -> Admitted:
         """A grant for the node's helper to open the output of a job that Slurm has there.
 
@@ -111,7 +109,7 @@ class LogIntake:
         if pids and self._expected.is_long_over(name):
             raise self._no_grant(node, f"job {job_id} is over, so no process of it writes")
         stored: tuple[AdmittedStream, ...] = ()
-        if tell_stored:
+        if with_stored:
             looking = self._stored(name, node)
             stored = await (self._if_soon(looking) if pids else looking)
         path = ""
@@ -135,7 +133,7 @@ class LogIntake:
         *,
         until: float = 0.0,
         skip: int = 0,
-        tell_stored: bool = False,
+        with_stored: bool = False,
     ) -> Admitted:
         """A grant for the files that the helper noted of this attempt there.
 
@@ -144,7 +142,7 @@ class LogIntake:
         name = await self._named(node, job_id, started)
         if await self._expected.is_complete(name, node):
             raise self._no_grant(node, f"job {job_id} is over, and all its output there is stored")
-        stored = await self._stored(name, node) if tell_stored else ()
+        stored = await self._stored(name, node) if with_stored else ()
         ended = name.attempt.ended
         ends = [until] if until > 0 else []
         ends += [ended.timestamp()] if ended is not None else []
@@ -159,7 +157,7 @@ class LogIntake:
     async def _named(self, node: str, job_id: int, started: float) -> AttemptName:
         """The attempt; `Unavailable` while Slurm may still report it."""
         try:
-            return await self._naming.of(node, job_id, started)
+            return name_of(await self._finder.of(node, job_id, started))
         except NotKnownYet as error:
             raise Unavailable(error.message, hint="The node asks again.") from None
 
@@ -187,7 +185,7 @@ class LogIntake:
         if number < 1:
             raise self._refusal(node, "chunks are numbered from 1")
         try:
-            name = await self._naming.of(node, job_id, started)
+            name = name_of(await self._finder.of(node, job_id, started))
         except NotFound:
             raise self._refusal(node, f"job {job_id} did not run there") from None
         try:
@@ -206,10 +204,10 @@ class LogIntake:
         """
         try:
             index = await asyncio.to_thread(verify, content)
-            as_told = (node, job_id, LogKind(kind), str(LogSource.parse(source)))
+            announced = (node, job_id, LogKind(kind), str(LogSource.parse(source)))
         except (BadChunk, BadSource, ValueError) as fault:
             raise self._refusal(node, f"not a chunk: {fault}") from None
-        if (index.node, index.job_id, index.kind, index.source) != as_told or number < 1:
+        if (index.node, index.job_id, index.kind, index.source) != announced or number < 1:
             raise self._refusal(node, "the chunk is of another stream than was said")
         try:
             name = await self._named(node, job_id, started)
@@ -255,7 +253,7 @@ class LogIntake:
 
     async def past_jobs(self, node: str, since: float) -> EndedAttempts:
         """The attempts that ended on a node while its agent was away."""
-        return await self._naming.ended_on(node, datetime.fromtimestamp(since, UTC))
+        return await self._finder.ended_on(node, datetime.fromtimestamp(since, UTC))
 
     async def _is_same(self, key: str, content: bytes) -> bool:
         """Raises `NoObject`. The end of the object is small and nearly always differs."""
@@ -282,22 +280,13 @@ class LogIntake:
         for kind in LogKind:
             async for each in self._objects.listing(name.stream_prefix(kind, node)):
                 number = _number_of(each.key)
-                index = await self._index(each.key) if number else None
+                index = await self._archive.indexes.of(each) if number else None
                 if index is None:
                     continue
                 held = latest.get((kind, index.source))
                 if held is None or index.end >= held.index.end:
                     latest[kind, index.source] = AdmittedStream(kind, index.source, index, number)
         return tuple(latest.values())
-
-    async def _index(self, key: str) -> ChunkIndex | None:
-        try:
-            tail, size = await self._objects.read_end(key, TAIL_BYTES)
-            if index_size(tail) > len(tail):
-                tail, size = await self._objects.read_end(key, index_size(tail))
-            return read_index(tail, size)
-        except (BadChunk, NoObject):
-            return None
 
     def _no_grant(self, node: str, reason: str) -> PermissionRefused:
         self._journal.refused("AdmitOutput", node, reason)

@@ -23,16 +23,16 @@ from lattice.features.logs.service.log_keys import AttemptName
 from lattice.observe.node_questions import (
     NoAnswer,
     ask_all,
+    node_answers,
     nodes_of,
     started_s,
     stream_question,
 )
-from lattice.wire.node_answers import node_answers
 from lattice.wire.v1 import logs_pb2 as pb
 
 WITHIN_S = 1.0
-_KEPT_S = 3.0
-_MOST_KEPT = 1000
+_TTL_S = 3.0
+_MAX_ENTRIES = 1000
 
 
 class NodeLastOutputs:
@@ -45,7 +45,7 @@ class NodeLastOutputs:
         self._signer = signer
         self._clock = clock
         self._within_s = within_s
-        self._kept: dict[str, tuple[float, asyncio.Task[LastOutput]]] = {}
+        self._cache: dict[str, tuple[float, asyncio.Task[LastOutput]]] = {}
 
     async def of(self, allocation: Allocation) -> LastOutput | None:
         """The answers of its nodes, at most 3 s old; None if it does not run."""
@@ -56,14 +56,14 @@ class NodeLastOutputs:
         if not nodes_of(name):
             return None
         now = self._clock.monotonic()
-        kept = self._kept.get(name.prefix)
-        if kept is None or now - kept[0] > _KEPT_S:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
+        entry = self._cache.get(name.prefix)
+        if entry is None or now - entry[0] > _TTL_S:
+            if len(self._cache) >= _MAX_ENTRIES:
+                self._cache.clear()
             asking = asyncio.create_task(self._asked(name), name="last output")
-            kept = self._kept[name.prefix] = (now, asking)
+            entry = self._cache[name.prefix] = (now, asking)
         # Others may wait for the same task, so a cancelled caller must not cancel it.
-        return await asyncio.shield(kept[1])
+        return await asyncio.shield(entry[1])
 
     async def _asked(self, attempt: JobAttempt) -> LastOutput:
         nodes = nodes_of(attempt)
@@ -88,10 +88,10 @@ class NodeLastOutputs:
         asked = stream_question(self._signer, StreamKind.LOGS, node, job_id, opening)
         async with aclosing(node_answers(self._nodes, asked)) as messages:
             message = await anext(messages, b"")
-        look = pb.OutputLook.FromString(message)
-        if look.trouble:
-            raise NoAnswer(look.trouble[:200])
-        return look.last_ms
+        answer = pb.OutputLook.FromString(message)
+        if answer.trouble:
+            raise NoAnswer(answer.trouble[:200])
+        return answer.last_ms
 
 
 def _trouble(silent: NodeUnreachable) -> str:

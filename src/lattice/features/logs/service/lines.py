@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
+from lattice.features.logs.model import has_longer
 
 _VERY_LONG = re.compile(rb"[^\n]{%d,}" % (LONGEST_LINE_BYTES + 1))
 
@@ -57,7 +58,7 @@ class LineAssembler:
             count = piece.line_feeds
             end = Position(self.at.offset + size, self.at.line + count)
             cut = 1 if size > len(whole) else 0
-            if _has_longer(whole, LONGEST_LINE_BYTES):
+            if has_longer(whole, b"\n", LONGEST_LINE_BYTES):
                 whole, more = _VERY_LONG.subn(_beginning, whole)
                 cut = max(cut, more)
             lines = Lines(self.at, end, piece.time_ms, piece.late, whole, count, cut)
@@ -79,17 +80,6 @@ class LineAssembler:
         end = Position(self.at.offset + self._begun_bytes, self.at.line)
         cut = int(self._begun_bytes > len(text))
         return Lines(self.at, end, time_ms, late, text, 0, cut, unfinished=True)
-
-
-def _has_longer(text: bytes, longest: int) -> bool:
-    """Whether a line is longer, with one step for each `longest` bytes."""
-    begin = 0
-    while len(text) - begin > longest:
-        end = text.rfind(b"\n", begin, begin + longest + 1)
-        if end < 0:
-            return True
-        begin = end + 1
-    return False
 
 
 def last_state(begun: bytes) -> bytes:

@@ -8,8 +8,11 @@ store. A lost connection is reopened; viewers see that as a change.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import msgspec
 
@@ -17,7 +20,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.text import inert
-from lattice.domain.attempts import Whose
+from lattice.domain.attempts import AttemptLookup
 from lattice.domain.logs import (
     LATEST_MS,
     BadSource,
@@ -29,12 +32,93 @@ from lattice.domain.logs import (
     Position,
 )
 from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion
-from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.observe.node_questions import NoAnswer, is_own_run, started_s, stream_question
 from lattice.observe.node_stream import NodeStream, SharedStreams
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import logs_pb2 as pb
+
+_RING_BYTES = 2 * 1024 * 1024
+_AT_ONCE_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class FedStream:
+    """One stream as its node reports it."""
+
+    reported_end: Position = field(default_factory=Position)
+    """As the node reported it; the ring may have more."""
+    stored_offset: int = 0
+    path: str = ""
+    labelled: bool = False
+    trouble: str = ""
+    ring: deque[Piece] = field(default_factory=deque)
+    ring_bytes: int = 0
+    ring_end: int = 0
+    taken: int = -1
+    """The furthest offset that a viewer requested from the ring."""
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `taken` changes."""
+    no_patience_until: float = 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """True if more text would soon push the fastest viewer out of the ring."""
+        if not self.ring or self.taken < self.ring[0].at.offset:
+            return False
+        return self.ring_end - self.taken > _RING_BYTES // 2
+
+    def keep(self, piece: Piece) -> None:
+        """Add the newest piece and drop the oldest."""
+        if self.ring and piece.at.offset != self.ring_end:
+            self.ring.clear()
+            self.ring_bytes = 0
+        size = len(piece.text)
+        self.ring.append(piece)
+        self.ring_bytes += size
+        self.ring_end = piece.at.offset + size
+        while self.ring_bytes > _RING_BYTES and len(self.ring) > 1:
+            self.ring_bytes -= len(self.ring.popleft().text)
+
+    @property
+    def end(self) -> Position:
+        """The known end."""
+        if self.ring_end > self.reported_end.offset:
+            # Lines are counted on request, not for every piece.
+            self.reported_end = self.ring[-1].end
+        return self.reported_end
+
+    def pieces(self, offset: int) -> list[Piece]:
+        """Text of the ring from an offset on, at most about 256 KiB; empty if it is not there."""
+        if offset > self.taken:
+            self.taken = offset
+            self.moved.set()
+        if not self.ring or not self.ring[0].at.offset <= offset < self.ring_end:
+            return []
+        # From the newest backwards: viewers mostly need the last few of very many.
+        behind: deque[Piece] = deque()
+        for piece in reversed(self.ring):
+            behind.appendleft(piece)
+            if piece.at.offset <= offset:
+                break
+        found, size = [behind.popleft().starting_at(offset)], 0
+        for piece in behind:
+            size += len(piece.text)
+            if size > _AT_ONCE_BYTES:
+                break
+            found.append(piece)
+        return _joined(found) if len(found) > 1 else found
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Join neighbours of the same time: later steps cost by piece, not by byte."""
+    found = []
+    for (time_ms, late), run in groupby(pieces, key=lambda each: (each.time_ms, each.late)):
+        first, *others = run
+        text = b"".join((first.text, *(each.text for each in others))) if others else first.text
+        found.append(Piece(first.at, time_ms, late, text))
+    return found
+
 
 _PATIENCE_S = 0.25
 _NO_PATIENCE_S = 10.0
@@ -60,12 +144,12 @@ class NodeFeed(NodeStream):
         nodes: NodeStreams,
         signer: GrantSigner,
         clock: Clock,
-        whose: Whose,
+        owner_of: AttemptLookup,
         turn: asyncio.Semaphore | None = None,
     ) -> None:
-        """`whose` assigns runs to attempts; `turn` is held while a connection is opened."""
+        """`owner_of` assigns runs to attempts; `turn` is held while a connection is opened."""
         super().__init__(node, nodes, turn or asyncio.Semaphore(1))
-        self._whose = whose
+        self._owner_of = owner_of
         self._before: float | None = None
         """The start of a run on that node that belongs to another attempt."""
         self.streams: dict[StreamKey, FedStream] = {}
@@ -75,10 +159,9 @@ class NodeFeed(NodeStream):
         """Why the node can't be reached now; empty if it can."""
         self.no_stream = ""
         """Why the node has no stream of the job; empty if it gave no reason."""
-        self.lost_at: float | None = None
         self.clock_ahead_s = 0
         """How far its clock is ahead, in seconds; 0 if that is small."""
-        self.told = asyncio.Event()
+        self.reported = asyncio.Event()
         """Set once the node has reported its streams, or can't be reached."""
         self._name = name
         self._signer = signer
@@ -89,7 +172,7 @@ class NodeFeed(NodeStream):
         self._number = 0
 
     @contextmanager
-    def telling(self, listener: Callable[[], None]) -> Iterator[None]:
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
         """Call this at every change, as long as the context lasts."""
         self._listeners.append(listener)
         try:
@@ -137,18 +220,16 @@ class NodeFeed(NodeStream):
         self._conduit = None
         self._leave_unanswered()
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         """The node is connected again."""
         if self.trouble:
-            self.trouble, self.lost_at = "", None
+            self.trouble = ""
             self._note_change()
 
     def lost(self, why: str) -> None:
         """Note the loss, and notify viewers."""
-        if not self.trouble:
-            self.lost_at = self._clock.monotonic()
         self.trouble = why
-        self.told.set()
+        self.reported.set()
         self._leave_unanswered()
         self._note_change()
 
@@ -160,16 +241,16 @@ class NodeFeed(NodeStream):
     async def read(self, conduit: Conduit) -> None:
         """Read what the node pushes, as long as it belongs to this attempt."""
         while (message := await conduit.receive()) is not None:
-            tell = pb.FeedTell.FromString(message)
-            if tell.WhichOneof("tell") == "began" and not await self._is_own(tell.began):
+            update = pb.FeedTell.FromString(message)
+            if update.WhichOneof("tell") == "began" and not await self._is_own(update.began):
                 # The node now reports another attempt; the next request excludes it.
-                self._before = tell.began
+                self._before = update.began
                 conduit.close()
                 return
-            await self._let_read(self._take(tell))
+            await self._let_read(self._take(update))
 
     async def _is_own(self, began: float) -> bool:
-        return await is_own_run(self._whose, self._name, self.node, began)
+        return await is_own_run(self._owner_of, self._name, self.node, began)
 
     async def _let_read(self, stream: FedStream | None) -> None:
         """Wait a little for a viewer that keeps up, so that its text need not be fetched again.
@@ -188,40 +269,40 @@ class NodeFeed(NodeStream):
         except TimeoutError:
             stream.no_patience_until = self._clock.monotonic() + _NO_PATIENCE_S
 
-    def _take(self, tell: pb.FeedTell) -> FedStream | None:
+    def _take(self, update: pb.FeedTell) -> FedStream | None:
         """Process a message; returns the stream that has grown, if any."""
         stream = None
-        which = tell.WhichOneof("tell")
+        which = update.WhichOneof("tell")
         if which == "streams":
-            self._take_streams(tell.streams)
+            self._take_streams(update.streams)
         elif which == "pushed":
-            stream = self.streams.setdefault(_key(tell.pushed), FedStream())
-            for each in tell.pushed.pieces:
+            stream = self.streams.setdefault(_key(update.pushed), FedStream())
+            for each in update.pushed.pieces:
                 stream.keep(_piece(each))
         elif which == "fetched":
-            waiting = self._questions.get(tell.fetched.id)
+            waiting = self._questions.get(update.fetched.id)
             if waiting is not None and not waiting.done():
-                waiting.set_result(tell.fetched)
+                waiting.set_result(update.fetched)
         self._note_change()
         return stream
 
-    def _take_streams(self, told: pb.FeedStreams) -> None:
-        for each in told.streams:
+    def _take_streams(self, report: pb.FeedStreams) -> None:
+        for each in report.streams:
             stream = self.streams.setdefault(_key(each), FedStream())
-            stream.told_end = max(stream.end, Position(each.offset, each.line))
+            stream.reported_end = max(stream.end, Position(each.offset, each.line))
             stream.stored_offset = each.stored
             stream.path, stream.labelled = each.path[:4096], each.labelled
             stream.trouble = each.trouble[:200]
             self._note_gaps(_key(each), each.gaps)
-        self.over = told.over
-        self.no_stream = inert(told.trouble[:_LONGEST_REASON])
-        self.clock_ahead_s = told.clock_ahead_s
-        self.told.set()
+        self.over = report.over
+        self.no_stream = inert(report.trouble[:_LONGEST_REASON])
+        self.clock_ahead_s = report.clock_ahead_s
+        self.reported.set()
 
-    def _note_gaps(self, key: StreamKey, told: Iterable[pb.FeedGap]) -> None:
+    def _note_gaps(self, key: StreamKey, gaps: Iterable[pb.FeedGap]) -> None:
         """Keep earlier gaps too: a node reports only the newest."""
         known = {(each.at, each.cause, each.lost_bytes): each for each in self.gaps.get(key, ())}
-        for gap in map(_gap, told):
+        for gap in map(_gap, gaps):
             known[gap.at, gap.cause, gap.lost_bytes] = gap
         if known:
             self.gaps[key] = tuple(known.values())[-_MOST_GAPS:]
@@ -251,51 +332,53 @@ class NodeFeed(NodeStream):
 class Feeds:
     """Every feed with a viewer, now or a moment ago."""
 
-    def __init__(self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, whose: Whose) -> None:
-        self._whose = whose
+    def __init__(
+        self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, owner_of: AttemptLookup
+    ) -> None:
+        self._owner_of = owner_of
         self._nodes = nodes
         self._signer = signer
         self._clock = clock
         self._streams: SharedStreams[tuple[str, str], NodeFeed] = SharedStreams(_IDLE_S)
         self.aclose = self._streams.aclose
 
-    @property
-    def open(self) -> int:
-        """How many there are."""
-        return self._streams.open
-
     def of(self, name: AttemptName, node: str) -> AbstractContextManager[NodeFeed]:
         """The feed of one node; closed some time after the last viewer has left."""
 
         def make() -> NodeFeed:
             turns = self._streams.turns
-            return NodeFeed(name, node, self._nodes, self._signer, self._clock, self._whose, turns)
+            return NodeFeed(
+                name, node, self._nodes, self._signer, self._clock, self._owner_of, turns
+            )
 
         return self._streams.used((name.prefix, node), make)
 
 
-def _key(told: pb.FeedText | pb.FeedStream) -> StreamKey:
+def _key(message: pb.FeedText | pb.FeedStream) -> StreamKey:
     try:
-        return LogKind(told.kind), LogSource.parse(told.source)
+        return LogKind(message.kind), LogSource.parse(message.source)
     except (BadSource, ValueError):
         raise NoAnswer("it names no stream") from None
 
 
-def _piece(told: pb.FeedPiece) -> Piece:
-    return Piece(Position(told.offset, told.line), _time_ms(told), told.late, told.text)
+def _piece(message: pb.FeedPiece) -> Piece:
+    return Piece(
+        Position(message.offset, message.line), _time_ms(message), message.late, message.text
+    )
 
 
-def _gap(told: pb.FeedGap) -> Gap:
-    lost = told.lost_bytes if told.HasField("lost_bytes") else None
+def _gap(message: pb.FeedGap) -> Gap:
+    lost = message.lost_bytes if message.HasField("lost_bytes") else None
     try:
-        cause = GapCause(told.cause)
+        cause = GapCause(message.cause)
     except ValueError:
-        raise NoAnswer("it names no cause of a gap") from None
-    return Gap(Position(told.offset, told.line), cause, lost, _time_ms(told))
+        # A newer agent may know more causes; its other output must not be lost for that.
+        cause = GapCause.UNKNOWN
+    return Gap(Position(message.offset, message.line), cause, lost, _time_ms(message))
 
 
-def _time_ms(told: pb.FeedPiece | pb.FeedGap) -> int:
+def _time_ms(message: pb.FeedPiece | pb.FeedGap) -> int:
     """Checked, because it is shown as a date later."""
-    if not 0 <= told.time_ms <= LATEST_MS:
+    if not 0 <= message.time_ms <= LATEST_MS:
         raise NoAnswer("it names no time")
-    return told.time_ms
+    return message.time_ms

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from lattice.base.clock import Clock
-from lattice.domain.attempts import AttemptFinder, EndedAttempts, JobAttempt
+from lattice.domain.attempts import JobAttempt
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import escaped, key_of
-from lattice.domain.scheduler import Scheduler
 
 _NO_TENANT = "-"
 
@@ -41,18 +38,3 @@ class AttemptName(JobAttempt):
 def name_of(found: JobAttempt) -> AttemptName:
     """The same attempt with its keys."""
     return AttemptName(found.allocation, found.attempt)
-
-
-class Naming:
-    """Finds attempts for nodes."""
-
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
-        self._finder = AttemptFinder(scheduler, clock)
-
-    async def of(self, node: str, job_id: int, started: float) -> AttemptName:
-        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
-        return name_of(await self._finder.of(node, job_id, started))
-
-    async def ended_on(self, node: str, since: datetime) -> EndedAttempts:
-        """Attempts that ended on this node since a time."""
-        return await self._finder.ended_on(node, since)

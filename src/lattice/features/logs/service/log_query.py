@@ -18,22 +18,20 @@ from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
-from lattice.features.logs.service.absent import Absent, reasons_of
 from lattice.features.logs.service.archive import Archive, Span, StoredStreams
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.lines import Lines, last_state
 from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
 from lattice.features.logs.service.log_keys import AttemptName
-from lattice.features.logs.service.merge import MergedView
-from lattice.features.logs.service.notices import LogNotices
+from lattice.features.logs.service.merge import MergedView, go_to_last
+from lattice.features.logs.service.notices import LogNotices, absence_error, reasons_of
 from lattice.features.logs.service.records import LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.sieve import Sieve
-from lattice.features.logs.service.tail import go_to_last
 from lattice.features.logs.service.view import Filtered, Item, StreamView, ViewStart
 from lattice.features.logs.service.wakeups import Rounds
 
-_FIRST_WORD_S = 4.0
+_FIRST_ANSWER_S = 4.0
 _STORE_S = 3.0
 _STORE_AGAIN_S = 0.3
 """How long a caller waits for the store before it gets what the nodes have.
@@ -85,7 +83,7 @@ class LogQueryRun:
         """`caller` pays for the filter's work."""
         self.name = name
         self.view = MergedView()
-        self.places: dict[StreamName, Position] = {}
+        self.positions: dict[StreamName, Position] = {}
         self._sources = sources
         self._query = query
         self._filter = line_filter
@@ -126,9 +124,9 @@ class LogQueryRun:
         return name.attempt
 
     def cursor(self) -> str:
-        return write_cursor(self.name.attempt.number, self.view.places())
+        return write_cursor(self.name.attempt.number, self.view.positions())
 
-    async def told(self) -> AsyncIterator[RecordWithCursor]:
+    async def records(self) -> AsyncIterator[RecordWithCursor]:
         async with AsyncExitStack() as stack:
             await self.open(stack)
             for note in self.opening_notes():
@@ -150,11 +148,11 @@ class LogQueryRun:
         if not group and not self._notices.lost and now - self._cursor_at >= _ALIVE_S:
             self._cursor_at = now
             return [(self._notices.alive(), self.cursor())]
-        told = [(record, "") for record in group]
-        if told and now - self._cursor_at >= _CURSOR_S:
+        pairs = [(record, "") for record in group]
+        if pairs and now - self._cursor_at >= _CURSOR_S:
             self._cursor_at = now
-            told[-1] = (group[-1], self.cursor())
-        return told
+            pairs[-1] = (group[-1], self.cursor())
+        return pairs
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Find the streams in the store and on the nodes."""
@@ -175,8 +173,8 @@ class LogQueryRun:
             for node in nodes:
                 feed = stack.enter_context(self._sources.feeds.of(self.name, node))
                 self._feeds[node] = feed
-                stack.enter_context(feed.telling(self._rounds.changed))
-            await self._first_words()
+                stack.enter_context(feed.listening(self._rounds.changed))
+            await self._first_answers()
         self._take_streams()
         if self.away or not self._query.follow or self._ended_long_ago():
             await self._refuse_if_nothing()
@@ -222,8 +220,7 @@ class LogQueryRun:
             )
         if not self.view.streams and await self._has_other_streams():
             return
-        why = Absent(self.name, self._feeds, settled=self._ended_long_ago())
-        raise why.error()
+        raise absence_error(self.name, self._feeds, settled=self._ended_long_ago())
 
     async def _has_other_streams(self) -> bool:
         """True if the attempt has streams that the query excludes."""
@@ -256,9 +253,9 @@ class LogQueryRun:
             )
         return [each for each in nodes if not wanted or each in wanted]
 
-    async def _first_words(self) -> None:
-        waiting = [asyncio.ensure_future(each.told.wait()) for each in self._feeds.values()]
-        await asyncio.wait(waiting, timeout=_FIRST_WORD_S)
+    async def _first_answers(self) -> None:
+        waiting = [asyncio.ensure_future(each.reported.wait()) for each in self._feeds.values()]
+        await asyncio.wait(waiting, timeout=_FIRST_ANSWER_S)
         for each in waiting:
             each.cancel()
 
@@ -305,7 +302,7 @@ class LogQueryRun:
 
     def _add(self, stream: StreamView) -> None:
         self.view.streams[stream.name] = stream
-        at = self.places.get(stream.name)
+        at = self.positions.get(stream.name)
         if at is not None:
             stream.begin(ViewStart(at=at))
 
@@ -331,7 +328,7 @@ class LogQueryRun:
         query = self._query
         since_ms, until_ms = self._span().since_ms, self._span().until_ms
         for name, stream in self.view.streams.items():
-            if name in self.places:
+            if name in self.positions:
                 continue
             line = 0
             if query.tail is not None and not self._is_sifted(stream):
@@ -408,20 +405,20 @@ class LogQueryRun:
         while True:
             await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
             self._take_streams()
-            told, size = False, 0
+            shown, size = False, 0
             async for each in self._news():
                 record, _ = each
-                told = told or record.type != "note" or record.kind is not NoteKind.ALIVE
+                shown = shown or record.type != "note" or record.kind is not NoteKind.ALIVE
                 size += len(record.text) if record.type == "lines" else 0
                 yield each
             self._flooded = size >= _FLOOD_BYTES
             gather = self._flooded and size < _PLENTY_BYTES
             # In a flood every piece ends within a line, and the next one completes it.
             for record in () if self._flooded else self._beginnings():
-                told = True
+                shown = True
                 yield record, ""
             now = clock.monotonic()
-            if told:
+            if shown:
                 quiet_since = now
             elif now - quiet_since >= _ALIVE_S and not self._notices.lost:
                 quiet_since = now
@@ -454,7 +451,7 @@ class LogQueryRun:
             return []
         self._begun_at = now
         now_ms = int(self._sources.clock.now().timestamp() * 1000)
-        told: list[LogRecord] = []
+        records: list[LogRecord] = []
         for name, stream in self.view.streams.items():
             begun = stream.lines.unfinished(now_ms)
             if begun is None:
@@ -463,12 +460,12 @@ class LogQueryRun:
                 self._begun[name] = begun.text
                 shown = replace(begun, text=last_state(begun.text))
                 if not stream.labelled:
-                    told.append(block(name, shown))
+                    records.append(block(name, shown))
                     continue
                 torn = stream.is_torn(begun.at)
-                for rank, _ in self._filter.kept_by_rank(begun, torn=torn):
-                    told.append(block(name, shown, rank))
-        return told
+                for rank, _ in self._filter.matching_by_rank(begun, torn=torn):
+                    records.append(block(name, shown, rank))
+        return records
 
     def _is_complete(self) -> bool:
         streams = self.view.streams.values()

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, aclosing
 
 from lattice.access.actor import Actor
 from lattice.access.limits import CallerLimits, Sessions
-from lattice.access.output import LOOK_EVERY_S, AccessSession, OutputAccess
+from lattice.access.output import CHECK_EVERY_S, AccessSession, OutputAccess
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
@@ -48,7 +48,7 @@ class LogService:
     def __init__(
         self,
         scheduler: Scheduler,
-        door: OutputAccess,
+        access: OutputAccess,
         archive: Archive,
         feeds: Feeds,
         clock: Clock,
@@ -59,7 +59,7 @@ class LogService:
         self._bounds = bounds or WorkBounds()
         self._limits = limits
         self._scheduler = scheduler
-        self._door = door
+        self._access = access
         self._sources = LogSources(
             scheduler, archive, feeds, clock, removals, turns=self._bounds.turns
         )
@@ -73,66 +73,65 @@ class LogService:
         cursor = ""
         async with AsyncExitStack() as stack:
             stack.enter_context(self._bounds.pages.admitted(actor.sub))
-            look, _ = await self._look(actor, name, query, ReadKind.READ)
-            await look.open(stack)
-            records += look.opening_notes()
-            count, clock = len(look.view.streams), self._sources.clock
+            run, _ = await self._start(actor, name, query, ReadKind.READ)
+            await run.open(stack)
+            records += run.opening_notes()
+            count, clock = len(run.view.streams), self._sources.clock
             meter = PageMeter(self._bounds.budget, limit, count, clock)
-            groups = await stack.enter_async_context(aclosing(look.caught_up()))
+            groups = await stack.enter_async_context(aclosing(run.caught_up()))
             async for group in groups:
                 records += group
-                if meter.is_full_with(group, look.scanned_bytes):
-                    cursor = look.cursor()
+                if meter.is_full_with(group, run.scanned_bytes):
+                    cursor = run.cursor()
                     break
         return LogPage(
-            allocation=look.name.allocation.ref,
-            attempt=look.name.attempt.number,
-            attempts=len(attempts_of(look.name.allocation)),
+            allocation=run.name.allocation.ref,
+            attempt=run.name.attempt.number,
+            attempts=len(attempts_of(run.name.allocation)),
             records=tuple(records),
             cursor=cursor,
-            ranked=ranked(look.view.streams.values()),
-            finished=look.ended and not cursor and not look.away,
+            ranked=ranked(run.view.streams.values()),
+            finished=run.ended and not cursor and not run.away,
         )
 
     async def stream(
         self, actor: Actor, name: str, query: LogQuery
     ) -> AsyncGenerator[RecordWithCursor, None]:
         """Everything, and with `follow` new lines until the job is over."""
-        way = ReadKind.FOLLOW if query.follow else ReadKind.READ
-        look, visit = await self._look(actor, name, query, way)
-        told = self._counted(actor, look.told())
+        kind = ReadKind.FOLLOW if query.follow else ReadKind.READ
+        run, visit = await self._start(actor, name, query, kind)
+        records = self._counted(actor, run.records())
         if not visit.is_owners:
-            told = watched(told, visit.check, LOOK_EVERY_S)
+            records = watched(records, visit.check, CHECK_EVERY_S)
         # Errors must be raised here, before anything is sent.
-        first = await anext(told)
-        return _with_first(first, told)
+        first = await anext(records)
+        return _with_first(first, records)
 
     async def _counted(
-        self, actor: Actor, told: AsyncIterator[RecordWithCursor]
+        self, actor: Actor, records: AsyncIterator[RecordWithCursor]
     ) -> AsyncIterator[RecordWithCursor]:
-        if self._limits is None:
-            async for each in told:
-                yield each
-            return
-        slot = await self._limits.open(actor.sub, Sessions.STREAM_LOGS, secrets.token_hex(16))
+        slot = None
+        if self._limits is not None:
+            slot = await self._limits.open(actor.sub, Sessions.STREAM_LOGS, secrets.token_hex(16))
         try:
-            async for each in told:
+            async for each in records:
                 yield each
         finally:
-            await slot.release()
+            if slot is not None:
+                await slot.release()
 
     async def streams(self, actor: Actor, name: str, query: LogQuery) -> LogStreams:
         """Which streams there are, and their ends."""
-        look, _ = await self._look(actor, name, query, ReadKind.LIST)
+        run, _ = await self._start(actor, name, query, ReadKind.LIST)
         async with AsyncExitStack() as stack:
-            await look.open(stack)
-            _refuse_if_away(look)
-            facts = tuple(_facts(each) for _, each in sorted(look.view.streams.items()))
+            await run.open(stack)
+            _refuse_if_away(run)
+            facts = tuple(_facts(each) for _, each in sorted(run.view.streams.items()))
         return LogStreams(
-            allocation=look.name.allocation.ref,
-            attempt=look.name.attempt.number,
-            attempts=len(attempts_of(look.name.allocation)),
-            finished=look.ended,
+            allocation=run.name.allocation.ref,
+            attempt=run.name.attempt.number,
+            attempts=len(attempts_of(run.name.allocation)),
+            finished=run.ended,
             streams=facts,
         )
 
@@ -148,11 +147,11 @@ class LogService:
             ) from None
         async with AsyncExitStack() as stack:
             stack.enter_context(self._bounds.downloads.admitted(actor.sub))
-            look, visit = await self._look(actor, name, query, ReadKind.DOWNLOAD)
-            await look.open(stack)
-            _refuse_if_away(look)
-            _refuse_if_tampered(look)
-            for each, stream in look.view.streams.items():
+            run, visit = await self._start(actor, name, query, ReadKind.DOWNLOAD)
+            await run.open(stack)
+            _refuse_if_away(run)
+            _refuse_if_tampered(run)
+            for each, stream in run.view.streams.items():
                 if each.source == wanted:
                     end = stream.end.offset
                     pieces = _raw(stack.pop_all(), stream, query.offset or 0, end)
@@ -160,28 +159,28 @@ class LogService:
                     await anext(pieces)
                     if visit.is_owners:
                         return end, pieces
-                    return end, watched(pieces, visit.check, LOOK_EVERY_S)
+                    return end, watched(pieces, visit.check, CHECK_EVERY_S)
         raise NotFound(f"There is no such stream of {name}.", hint="`lattice logs` names them.")
 
-    async def _look(
-        self, actor: Actor, name: str, query: LogQuery, way: ReadKind
+    async def _start(
+        self, actor: Actor, name: str, query: LogQuery, kind: ReadKind
     ) -> tuple[LogQueryRun, AccessSession]:
         line_filter = LineFilter(query, self._bounds.search)
-        attempt_number, places = read_cursor(query.cursor) if query.cursor else (0, {})
-        found = await self._door.find(actor, name)
+        attempt_number, positions = read_cursor(query.cursor) if query.cursor else (0, {})
+        found = await self._access.find(actor, name)
         attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             # It may have started since the last snapshot of Slurm.
             await self._scheduler.fresh()
-            found = await self._door.find(actor, name)
+            found = await self._access.find(actor, name)
             attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             raise _nothing_yet(found.allocation, attempt)
-        visit = await self._door.enter(actor, found, way)
+        visit = await self._access.enter(actor, found, kind)
         named_attempt = self._named(found.allocation, attempt)
-        look = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub)
-        look.places = places
-        return look, visit
+        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub)
+        run.positions = positions
+        return run, visit
 
     def _named(self, allocation: Allocation, attempt: Attempt) -> AttemptName:
         accounts = self._scheduler.live().cluster.accounts
@@ -228,16 +227,16 @@ def _facts(stream: StreamView) -> LogStreamFacts:
     )
 
 
-def _refuse_if_away(look: LogQueryRun) -> None:
+def _refuse_if_away(run: LogQueryRun) -> None:
     """Raise: a caller that wants everything must not get a part."""
-    if look.away:
-        raise Unavailable(look.away, hint="What was stored is safe: try again in a few minutes.")
+    if run.away:
+        raise Unavailable(run.away, hint="What was stored is safe: try again in a few minutes.")
 
 
-def _refuse_if_tampered(look: LogQueryRun) -> None:
-    if look.faults:
+def _refuse_if_tampered(run: LogQueryRun) -> None:
+    if run.faults:
         raise DataUnavailable(
-            f"What is stored is not what was sealed: {look.faults[0]}.",
+            f"What is stored is not what was sealed: {run.faults[0]}.",
             hint="`lattice logs` shows what is left; tell your administrators.",
         )
 

@@ -1,13 +1,20 @@
-"""The streams of one query, merged in the order of time."""
+"""The streams of one query, merged in the order of time, and the last lines of all together."""
 
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from lattice.domain.logs import Position, StreamName
-from lattice.features.logs.service.view import Item, ItemFilter, StreamView
+from lattice.domain.logs import Gap, Position, StreamName
+from lattice.features.logs.service.archive import Span
+from lattice.features.logs.service.view import Filtered, Item, ItemFilter, StreamView, ViewStart
+
+_NUMBERS = 5
+_TOGETHER_BYTES = 256 * 1024
+"""Consecutive runs of one stream are kept as one, up to this much text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,9 +45,9 @@ class MergedView:
             for source in sources.values():
                 await source.aclose()
 
-    def places(self) -> dict[StreamName, Position]:
+    def positions(self) -> dict[StreamName, Position]:
         """The position of each stream."""
-        return {name: stream.place for name, stream in self.streams.items()}
+        return {name: stream.position for name, stream in self.streams.items()}
 
 
 async def _pull(
@@ -52,3 +59,90 @@ async def _pull(
     if item is not None:
         stream.pending = item
         heapq.heappush(heap, (item.time_ms, stream.name))
+
+
+class LastLines:
+    """Finds where the last lines begin, from runs of lines that come in order.
+
+    Only numbers are kept, and no text: a million lines may be a gigabyte. The lines are read again
+    from where they begin.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._surplus = -count
+        self._streams: dict[StreamName, int] = {}
+        self._runs = array("q")
+        """For each run: its stream, the offset and line of its read, its first line, its lines."""
+        self._first = 0
+
+    def add(self, name: StreamName, at: Position, line: int, count: int) -> None:
+        """Add a run: `count` lines from `line` on, in what was read from `at` on."""
+        stream = self._streams.setdefault(name, len(self._streams))
+        if not self._is_joined(stream, at, line, count):
+            self._runs.extend((stream, at.offset, at.line, line, count))
+        self._surplus += count
+        self._let_go()
+
+    def starts(self) -> dict[StreamName, tuple[Position, int]]:
+        """For each stream with last lines: where to start reading, and its first line."""
+        names = list(self._streams)
+        found: dict[StreamName, tuple[Position, int]] = {}
+        surplus = max(0, self._surplus)
+        for first in range(self._first, len(self._runs), _NUMBERS):
+            stream, offset, at_line, line, count = self._runs[first : first + _NUMBERS]
+            skipped = min(surplus, count)
+            surplus -= skipped
+            # The beginning of a broken line counts as no line, and is shown with its neighbours.
+            if skipped < count or not (count or surplus):
+                found.setdefault(names[stream], (Position(offset, at_line), line + skipped))
+        return found
+
+    def _is_joined(self, stream: int, at: Position, line: int, count: int) -> bool:
+        runs = self._runs
+        if len(runs) - self._first < _NUMBERS:
+            return False
+        before, offset, _, first, lines = runs[-_NUMBERS:]
+        if before != stream or first + lines != line or at.offset - offset > _TOGETHER_BYTES:
+            return False
+        runs[-1] += count
+        return True
+
+    def _let_go(self) -> None:
+        """Drop runs that can't be among the last."""
+        runs = self._runs
+        while self._surplus > 0 and runs[self._first + _NUMBERS - 1] <= self._surplus:
+            self._surplus -= runs[self._first + _NUMBERS - 1]
+            self._first += _NUMBERS
+        if 2 * self._first > len(runs):
+            del runs[: self._first]
+            self._first = 0
+
+
+async def go_to_last(
+    tail: int, items: AsyncGenerator[tuple[StreamView, Item]], view: MergedView, span: Span
+) -> tuple[list[tuple[StreamView, Gap]], dict[StreamName, int]]:
+    """Make each stream begin at its part of the last lines.
+
+    `items` is everything, read here to its end. Returns the gaps before the last lines, and the end
+    of each stream.
+    """
+    last = LastLines(tail)
+    gaps: list[tuple[StreamView, Gap]] = []
+    async with aclosing(items):
+        async for stream, item in items:
+            if isinstance(item, Gap):
+                gaps.append((stream, item))
+                continue
+            for _, lines in item.runs if isinstance(item, Filtered) else ((None, item),):
+                last.add(stream.name, item.at, lines.at.line, lines.count)
+    ends = {name: each.lines.expected for name, each in view.streams.items()}
+    starts: dict[StreamName, ViewStart] = {}
+    for name, (at, line) in last.starts().items():
+        starts[name] = ViewStart(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
+        view.streams[name].begin_again(starts[name])
+    before = [
+        (stream, each)
+        for stream, each in gaps
+        if stream.name not in starts or not starts[stream.name].covers(each)
+    ]
+    return before, ends

@@ -31,9 +31,9 @@ from lattice.features.logs.service.stored import StoredStream
 
 _log = logging.getLogger(__name__)
 
-FIRST_LOOK_S = 5.0
+FIRST_CHECK_S = 5.0
 """After a stream's last chunk: those of the attempt's other nodes come about now."""
-LATER_LOOK_S = 30.0
+LATER_CHECK_S = 30.0
 _ROUND_S = 1.0
 _MOST_WAITING = 20_000
 _TRIES = 5
@@ -173,15 +173,10 @@ class Summaries:
         self._due: dict[str, tuple[float, AttemptName]] = {}
         self.written_total = 0
 
-    @property
-    def waiting(self) -> int:
-        """Attempts that may be over and are not written yet."""
-        return len(self._due)
-
     def note(self, name: AttemptName) -> None:
         """A stream of this attempt has its last chunk."""
         if name.prefix not in self._due and len(self._due) < _MOST_WAITING:
-            self._due[name.prefix] = (self._clock.monotonic() + FIRST_LOOK_S, name)
+            self._due[name.prefix] = (self._clock.monotonic() + FIRST_CHECK_S, name)
 
     def note_remembered(self) -> None:
         """Add attempts that ended before this server started."""
@@ -198,19 +193,19 @@ class Summaries:
                 if not remembered:
                     self.note_remembered()
                     remembered = True
-                await self.look()
+                await self.process_due()
             except LatticeError as error:
                 _log.info("%s: %s", METADATA, error.message)
             await asyncio.sleep(_ROUND_S)
 
-    async def look(self) -> None:
+    async def process_due(self) -> None:
         """Process everything that is due, once."""
         now = self._clock.monotonic()
         for prefix, (due, name) in tuple(self._due.items()):
             if due > now:
                 continue
             # Postpone first: a store that is away must not be asked again at once.
-            self._due[prefix] = (now + LATER_LOOK_S, name)
+            self._due[prefix] = (now + LATER_CHECK_S, name)
             if self._is_over(name):
                 await self.write(name)
                 self._due.pop(prefix, None)

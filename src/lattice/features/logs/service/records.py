@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, Position, StreamName
 from lattice.features.logs.model import LogBlock, LogGap, LogQuery
 from lattice.features.logs.service.lines import Lines
-from lattice.features.logs.service.search import LineQuestion, Search, SearchHere
+from lattice.features.logs.service.search import LineQuestion, LineSearch, LineSpan
+from lattice.features.logs.service.search_process import SearchProcesses
 
 SLICE_BYTES = 64 * 1024
 """Searched in one step. The worst pattern takes a second for that much."""
@@ -20,13 +21,12 @@ _SMALL_BYTES = 8 * 1024
 class LineFilter:
     """The part of a query that concerns single lines."""
 
-    def __init__(self, query: LogQuery, search: Search | None = None) -> None:
+    def __init__(self, query: LogQuery, search: SearchProcesses | None = None) -> None:
         """Raises `UsageError` for invalid patterns. `search` gets the large texts."""
         self._question = LineQuestion(query.grep, query.exclude, query.ranks)
-        self._here = SearchHere()
-        self._here.check(self._question)
-        self._search = search or self._here
-        self._until_ms = _ms(query.until)
+        self._here = LineSearch(self._question)
+        self._search = search
+        self._until_ms = int(query.until.timestamp() * 1000) if query.until else None
 
     @property
     def has_patterns(self) -> bool:
@@ -37,13 +37,7 @@ class LineFilter:
         """True if this and everything after it is later than `until`."""
         return self._until_ms is not None and time_ms > self._until_ms
 
-    def kept(self, lines: Lines) -> Iterator[Lines]:
-        """The matching lines, in runs of neighbours."""
-        for found in self.steps(lines):
-            if found is not None:
-                yield found[1]
-
-    def kept_by_rank(
+    def matching_by_rank(
         self, lines: Lines, *, torn: bool = False
     ) -> Iterator[tuple[int | None, Lines]]:
         """The matching labelled lines, in runs of neighbours of one rank.
@@ -62,19 +56,22 @@ class LineFilter:
             yield None, lines
             return
         run = _Run(lines)
-        search = self._here if len(lines.text) <= _SMALL_BYTES else self._search
         for begin, end in _slices(lines.text):
-            for rank, first, last in search.spans(
-                self._question,
-                lines.text[begin:end],
-                labelled=labelled,
-                torn=torn and begin == 0,
-            ):
+            found = self._spans(lines, begin, end, labelled=labelled, torn=torn and begin == 0)
+            for rank, first, last in found:
                 if (finished := run.take(rank, begin + first, begin + last)) is not None:
                     yield finished
             yield None
         if (finished := run.finish()) is not None:
             yield finished
+
+    def _spans(
+        self, lines: Lines, begin: int, end: int, *, labelled: bool, torn: bool
+    ) -> list[LineSpan]:
+        text = lines.text[begin:end]
+        if self._search is None or len(lines.text) <= _SMALL_BYTES:
+            return self._here.spans(text, labelled=labelled, torn=torn)
+        return self._search.spans(self._question, text, labelled=labelled, torn=torn)
 
 
 class _Run:
@@ -169,10 +166,6 @@ def gap(name: StreamName, found: Gap) -> LogGap:
         cause=found.cause,
         lost_bytes=found.lost_bytes,
     )
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1000)
 
 
 def moment(time_ms: int) -> datetime:

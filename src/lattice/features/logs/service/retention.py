@@ -29,7 +29,7 @@ REMOVED = "removed.json"
 SWEEP_EVERY_S = 6 * 3600.0
 TURN = "logs/retention"
 """A key of the state store: the time of the last sweep, so that one replica sweeps for all."""
-_LOOK_S = 600.0
+_CHECK_EVERY_S = 600.0
 _AT_ONCE = 8
 _DEEPEST = 6
 """TENANT/PROJECT/ALLOCATION/logs/ATTEMPT and an object in it."""
@@ -111,7 +111,7 @@ class Retention:
                     await self.sweep()
             except LatticeError as error:
                 _log.warning("retention of logs: %s", error.message)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
 
     async def take_turn(self, state: StateStore) -> bool:
         """True for one replica, six hours after the last sweep. Two sweeps at once do no harm."""

@@ -13,11 +13,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
-from lattice.access.grants import SEAL_MARK
+from lattice.access.grants import SEAL_MARK, GrantSigner
 from lattice.base.signatures import BadSignature, KeyRing
 from lattice.domain.logchunk import BadChunk, index_size
 from lattice.domain.logs import BadSource, LogKind, LogSource, Position, StreamName
@@ -28,12 +27,6 @@ METADATA = "metadata.json"
 _LATE = "late"
 _MARK = b"lattice log seal 1\n"
 _LATE_MARK = b"lattice late chunk 1\n"
-
-
-class SealSigner(Protocol):
-    """Signs for this server; returns the key's name and the signature."""
-
-    def sign_seal(self, message: bytes) -> tuple[str, bytes]: ...
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -57,13 +50,6 @@ class SealedChunk:
     begin: Position
     end: Position
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class SealedAttempt:
-    """Every sealed chunk, by its key."""
-
-    chunks: dict[str, SealedChunk]
 
 
 class _Chunk(msgspec.Struct, frozen=True):
@@ -91,7 +77,7 @@ class Seals:
     """Makes and verifies seals. `believed` are the public keys that it trusts."""
 
     def __init__(
-        self, objects: ObjectStore, signer: SealSigner | None, believed: Iterable[bytes] = ()
+        self, objects: ObjectStore, signer: GrantSigner | None, believed: Iterable[bytes] = ()
     ) -> None:
         self._objects = objects
         self._signer = signer
@@ -102,8 +88,8 @@ class Seals:
         read = msgspec.json.decode(metadata, type=_Metadata)
         return self._signed(_MARK, _lines(name, read.streams))
 
-    async def of(self, name: AttemptName) -> SealedAttempt | None:
-        """What was sealed; None if nothing was. Raises `BrokenSeal` and `Unavailable`."""
+    async def of(self, name: AttemptName) -> dict[str, SealedChunk] | None:
+        """The sealed chunks by key, or None. Raises `BrokenSeal` and `Unavailable`."""
         try:
             content = await self._objects.read(f"{name.prefix}/{METADATA}")
             read = msgspec.json.decode(content, type=_Metadata)
@@ -115,7 +101,7 @@ class Seals:
             return None
         try:
             self._check(read.seal, _MARK, _lines(name, read.streams))
-            return SealedAttempt({each.key: each for each in _sealed(name, read.streams)})
+            return {each.key: each for each in _sealed(name, read.streams)}
         except (BadSource, BadKeyPart):
             raise BrokenSeal(f"{METADATA} names no streams") from None
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from lattice.base.errors import Unavailable
-from lattice.features.logs.service.search import LineQuestion, Span
+from lattice.features.logs.service.search import LineQuestion, LineSpan
 from lattice.features.logs.service.search_worker import SearchRequest, read_frame, write_frame
 
 _log = logging.getLogger(__name__)
@@ -25,11 +25,11 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 class SearchProcesses:
-    """The port `Search`. Used from a few threads, each with its own process."""
+    """Used from a few threads, each with its own process."""
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(list[Span]).decode
+        self._decode = msgspec.msgpack.Decoder(list[LineSpan]).decode
         self._own = threading.local()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -37,8 +37,8 @@ class SearchProcesses:
 
     def spans(
         self, question: LineQuestion, text: bytes, *, labelled: bool, torn: bool
-    ) -> list[Span]:
-        """As `Search.spans`. Raises `Unavailable` if the process ended meanwhile."""
+    ) -> list[LineSpan]:
+        """As `LineSearch.spans`. Raises `Unavailable` if the process ended meanwhile."""
         request = self._encode(SearchRequest(question, labelled, torn, text))
         process = self._process()
         assert process.stdin is not None

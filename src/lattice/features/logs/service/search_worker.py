@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from lattice.features.logs.service.search import LineQuestion, LineSearch, Span
+from lattice.features.logs.service.search import LineQuestion, LineSearch
 
 _LENGTH = struct.Struct("!I")
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -71,12 +71,10 @@ class SearchWorker:
         with suppress(EOFError, BrokenPipeError):
             while True:
                 request = self._read.decode(read_frame(self._requests))
-                write_frame(self._answers, self._write.encode(self._answer(request)))
-
-    def _answer(self, request: SearchRequest) -> list[Span]:
-        # An error here ends the process, and the server reports it: no line is left out silently.
-        search = self._search(request.question)
-        return search.spans(request.text, labelled=request.labelled, torn=request.torn)
+                # An error ends the process, and the server reports it: no line is lost silently.
+                search = self._search(request.question)
+                spans = search.spans(request.text, labelled=request.labelled, torn=request.torn)
+                write_frame(self._answers, self._write.encode(spans))
 
     def _search(self, question: LineQuestion) -> LineSearch:
         if question not in self._compiled:

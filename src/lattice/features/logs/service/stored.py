@@ -106,8 +106,8 @@ class StoredStream:
         """Set all chunks of the stream; every index was read."""
         self.objects = ()
         self.resolved = Resolved(chunks)
-        having_a_say = {each.chunk.key: each.chunk for each in self.resolved.ranges}
-        self.chunks = sorted(having_a_say.values(), key=in_order)
+        providing = {each.chunk.key: each.chunk for each in self.resolved.ranges}
+        self.chunks = sorted(providing.values(), key=in_order)
         self._gaps = None
 
     def lose(self, chunk: ChunkRange, *, tampered: bool) -> None:

@@ -15,8 +15,7 @@ from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.lines import LineAssembler, Lines
-from lattice.features.logs.service.live_feeds import Gone, NodeFeed
-from lattice.features.logs.service.live_stream import FedStream
+from lattice.features.logs.service.live_feeds import FedStream, Gone, NodeFeed
 from lattice.features.logs.service.stored import StoredStream
 
 _NO_END = 1 << 62
@@ -92,9 +91,9 @@ class StreamView:
         self.lines = LineAssembler(Position())
         self._archive = archive
         self._start = ViewStart()
-        self._told_gaps: dict[tuple[Position, GapCause], int] = {}
+        self._reported_gaps: dict[tuple[Position, GapCause], int] = {}
         """The size of each gap as last reported."""
-        self._last_told = False
+        self._last_reported = False
         self._ragged = False
         """True while the position may be within a line; the rest of that line is skipped."""
 
@@ -145,7 +144,7 @@ class StreamView:
         return self.lines.expected >= self.end.offset
 
     @property
-    def place(self) -> Position:
+    def position(self) -> Position:
         """The caller's position: behind what was returned."""
         coming = self.pending or (self._ready[0] if self._ready else None)
         # A gap may be before lines that were returned.
@@ -204,12 +203,12 @@ class StreamView:
 
     def begin_again(self, start: ViewStart) -> None:
         """Read again from a position, as if nothing after it had been read."""
-        self.pending, self._ragged, self._last_told = None, False, False
+        self.pending, self._ragged, self._last_reported = None, False, False
         self._ready.clear()
         self.begin(start)
-        for at, cause in tuple(self._told_gaps):
+        for at, cause in tuple(self._reported_gaps):
             if at >= (start.at or Position()):
-                del self._told_gaps[at, cause]
+                del self._reported_gaps[at, cause]
 
     async def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
         """Lines and gaps up to an offset, filtered, in growing batches."""
@@ -339,9 +338,9 @@ class StreamView:
 
     def last_line(self) -> Lines | None:
         """The last line of an ended stream if it has no line feed; returned once."""
-        if self._last_told or not (self.is_over and self.is_read):
+        if self._last_reported or not (self.is_over and self.is_read):
             return None
-        self._last_told = True
+        self._last_reported = True
         rest = self._rest()
         if rest is not None:
             # A cursor from here on is behind it.
@@ -435,9 +434,12 @@ class StreamView:
         # If a gap grew, the largest is the newest: report only that one again.
         for gap in sorted(self._gaps(), key=lambda each: (each.at, -(each.lost_bytes or 0))):
             key, lost_bytes = (gap.at, gap.cause), gap.lost_bytes or 0
-            if gap.at.offset > self.lines.expected or self._told_gaps.get(key, -1) >= lost_bytes:
+            if (
+                gap.at.offset > self.lines.expected
+                or self._reported_gaps.get(key, -1) >= lost_bytes
+            ):
                 continue
-            self._told_gaps[key] = lost_bytes
+            self._reported_gaps[key] = lost_bytes
             if self._start.covers(gap):
                 found.append(gap)
         return found

@@ -42,7 +42,7 @@ from lattice.features.nodes.service.nodes import signed_reason
 
 _log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 5.0
+CHECK_EVERY_S = 5.0
 RULE = "gpu_health"
 """The rule of `lattice diag` that reports the same for a job's GPUs."""
 _ITSELF = Actor(sub="lattice-server", user="lattice")
@@ -102,15 +102,15 @@ class FailedNodeDrain:
         """Check all nodes periodically, until cancelled."""
         while True:
             # Jitter: servers that start together do not check at the same time.
-            await self._sleep(LOOK_EVERY_S * (0.75 + 0.5 * random.random()))  # noqa: S311
+            await self._sleep(CHECK_EVERY_S * (0.75 + 0.5 * random.random()))  # noqa: S311
             try:
-                await self.look()
+                await self.check()
             except LatticeError as error:
                 _log.info("drain: %s", error.message)
             except BadLedger as error:
                 _log.warning("drain: %s does not read, so nothing is drained: %s", LEDGER, error)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check every node once, and drain those that are due."""
         reading = self._presences.presences()
         if not reading.source.ok:
@@ -121,9 +121,9 @@ class FailedNodeDrain:
             return
         await self._forget(reading)
         usable = self._in_service()
-        for node, words in due.items():
+        for node, faults in due.items():
             if node in usable:
-                await self._consider(node, words)
+                await self._consider(node, faults)
 
     def _due(self, failing: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Return the nodes that this server has seen in failure for at least `after_s`."""
@@ -131,8 +131,8 @@ class FailedNodeDrain:
         self._failing_since_s = {node: since_s.get(node, now_s) for node in failing}
         self._held_back &= failing.keys()
         return {
-            node: words
-            for node, words in sorted(failing.items())
+            node: faults
+            for node, faults in sorted(failing.items())
             if now_s - self._failing_since_s[node] >= self._terms.after_s
         }
 
@@ -149,13 +149,13 @@ class FailedNodeDrain:
             ledger = after
         self._has_claims = bool(ledger.claims)
 
-    async def _consider(self, node: str, words: tuple[str, ...]) -> None:
+    async def _consider(self, node: str, faults: tuple[str, ...]) -> None:
         now = self._clock.now().timestamp()
         ledger, revision = await self._read()
         if not is_open(ledger, node, now):
             return
         if not has_room(ledger, node, now, self._terms.most_per_hour):
-            self._hold_back(node, words)
+            self._hold_back(node, faults)
             return
         state = (await self._operator.states(NodeSet([node]))).get(node)
         if state in {NodeState.DRAINING, NodeState.DRAINED} and node in ledger.claims:
@@ -165,10 +165,10 @@ class FailedNodeDrain:
             return
         if await self._commit(claimed(ledger, node, now), revision):
             self._has_claims = True
-            await self._drain(node, words)
+            await self._drain(node, faults)
 
-    async def _drain(self, node: str, words: tuple[str, ...]) -> None:
-        reason = _reason(words)
+    async def _drain(self, node: str, faults: tuple[str, ...]) -> None:
+        reason = _reason(faults)
         try:
             await self._operator.drain(NodeSet([node]), reason)
         except Exception:
@@ -182,13 +182,13 @@ class FailedNodeDrain:
             if await self._commit(drained(ledger, node), revision):
                 return
 
-    def _hold_back(self, node: str, words: tuple[str, ...]) -> None:
+    def _hold_back(self, node: str, faults: tuple[str, ...]) -> None:
         if node in self._held_back:
             return
         self._held_back.add(node)
         self.counts.held_back_total += 1
         allowed = f"{self._terms.most_per_hour} nodes an hour are drained at most"
-        detail = f"{allowed}; {_reason(words)}"
+        detail = f"{allowed}; {_reason(faults)}"
         self._journal.acted(f"{NodeAct.DRAIN.value} held back", node, _ITSELF.sub, detail)
 
     async def _read(self) -> tuple[DrainLedger, int]:
@@ -210,8 +210,8 @@ def _failing(reading: PresenceReading) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _reason(words: tuple[str, ...]) -> str:
-    return signed_reason(_ITSELF, f"{RULE}: failure: {'; '.join(words) or 'no words'}")
+def _reason(faults: tuple[str, ...]) -> str:
+    return signed_reason(_ITSELF, f"{RULE}: failure: {'; '.join(faults) or 'no faults'}")
 
 
 def in_service(scheduler: Scheduler) -> frozenset[str]:

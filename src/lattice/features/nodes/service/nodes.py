@@ -23,7 +23,7 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.base.text import cut, inert
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.operation import Admitted, NodeAct, NodeOperator
+from lattice.domain.operation import Admitted, AllExcept, NodeAct, NodeOperator
 from lattice.domain.presence import PresenceReading, Presences, with_agent
 from lattice.domain.scheduler import LiveCluster, Scheduler, SchedulerReading
 from lattice.domain.source import Source
@@ -37,6 +37,12 @@ from lattice.features.nodes.model import (
     refusal,
 )
 
+_LONGEST_ACTOR = 64
+_POLLS = 8
+_POLL_S = 0.5
+"""After a resume, a node counts as not responding until slurmctld has contacted it."""
+_SEEN_WITHIN_S = 2.0
+
 
 def other_tenant_on(
     node: Node, tenant: str, cluster: LiveCluster, admitted: Mapping[str, Admitted]
@@ -48,40 +54,32 @@ def other_tenant_on(
         accounts = admitted.get(name)
         if accounts is None:
             return f"the partition {name} of {node.name} admits every account"
+        if isinstance(accounts, AllExcept):
+            accounts = frozenset(cluster.accounts.accounts) - accounts.denied
         if any(cluster.accounts.tenant_of(each) != tenant for each in accounts):
             return f"the partition {name} of {node.name} admits accounts of other tenants"
     for work in cluster.allocations:
         if not work.nodes or work.state.finished:
             continue
-        if cluster.accounts.tenant_of(work.account) != tenant and _is_on(node.name, work.nodes):
+        others = cluster.accounts.tenant_of(work.account) != tenant
+        if others and node.name in NodeSet.parse(work.nodes):
             return f"work of another tenant is on {node.name}"
     return ""
-
-
-def _is_on(name: str, nodes: str) -> bool:
-    return name in NodeSet.parse(nodes)
-
-
-_LONGEST_ACTOR = 64
-_LOOKS = 8
-_LOOK_EVERY_S = 0.5
-"""After a resume, a node counts as not responding until slurmctld has contacted it."""
-_SEEN_WITHIN_S = 2.0
 
 
 class NodeService:
     """Answers from the last snapshots of Slurm and of the agents, with their age."""
 
-    def __init__(self, scheduler: Scheduler, presences: Presences | None = None) -> None:
+    def __init__(self, scheduler: Scheduler, presences: Presences) -> None:
         self._scheduler = scheduler
         self._presences = presences
 
     async def nodes(self, states: frozenset[NodeState], partition: str) -> NodeList:
         """Return all nodes, or those in some states or in a partition."""
-        reading, agents = self._scheduler.live(), self._agents()
+        reading, agents = self._scheduler.live(), self._presences.presences()
         nodes = (
             each
-            for each in (_merged(node, agents) for node in reading.cluster.nodes)
+            for each in (with_agent(node, agents) for node in reading.cluster.nodes)
             if (not states or each.state in states)
             and (not partition or partition in each.partitions)
         )
@@ -92,31 +90,24 @@ class NodeService:
 
     async def node(self, actor: Actor, name: str) -> NodeCard:
         """Return one node. Raises `NotFound`, or `Unavailable` while slurmctld does not answer."""
-        reading, agents = self._scheduler.live(), self._agents()
+        reading, agents = self._scheduler.live(), self._presences.presences()
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
             raise _absent(reading)
         return NodeCard(
-            node=_merged(node, agents),
+            node=with_agent(node, agents),
             allocations=_visible_on(name, actor, reading),
             sources=_sources(reading, agents),
         )
 
-    def _agents(self) -> PresenceReading | None:
-        return self._presences.presences() if self._presences else None
 
-
-def _merged(node: Node, agents: PresenceReading | None) -> Node:
-    return with_agent(node, agents) if agents else node
-
-
-def _sources(reading: SchedulerReading, agents: PresenceReading | None) -> tuple[Source, ...]:
+def _sources(reading: SchedulerReading, agents: PresenceReading) -> tuple[Source, ...]:
     # Nodes are read less often than jobs, so they have their own age.
     cluster, source = reading.cluster, reading.source
     behind_s = (cluster.read_at - cluster.nodes_read_at).total_seconds()
     age_s = None if source.age_s is None else max(0.0, source.age_s + behind_s)
     slurm = replace(source, as_of=cluster.nodes_read_at, age_s=age_s)
-    return (slurm, agents.source) if agents else (slurm,)
+    return slurm, agents.source
 
 
 def _visible_on(name: str, actor: Actor, reading: SchedulerReading) -> tuple[str, ...]:
@@ -204,10 +195,10 @@ class NodeOperations:
 
     async def _settled(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         states = await self._operator.states(nodes)
-        for _ in range(_LOOKS):
+        for _ in range(_POLLS):
             if NodeState.UNKNOWN not in states.values():
                 break
-            await self._sleep(_LOOK_EVERY_S)
+            await self._sleep(_POLL_S)
             states = await self._operator.states(nodes)
         return states
 
@@ -235,27 +226,27 @@ class NodeOperations:
                 f"To {act.value} a node takes a reason.",
                 hint=f"lattice admin {act.value} {nodes} --reason 'bad DIMM in slot 3'",
             )
-        words = signed_reason(actor, reason)
+        text = signed_reason(actor, reason)
         try:
             if act is NodeAct.DRAIN:
-                await self._operator.drain(nodes, words)
+                await self._operator.drain(nodes, text)
             elif act is NodeAct.DISABLE:
-                await self._operator.disable(nodes, words)
+                await self._operator.disable(nodes, text)
             else:
                 await self._operator.resume(nodes)
         except Exception:
-            self._journal.acted(f"{act.value} failed", str(nodes), actor.sub, words)
+            self._journal.acted(f"{act.value} failed", str(nodes), actor.sub, text)
             raise
-        self._journal.acted(act.value, str(nodes), actor.sub, words)
+        self._journal.acted(act.value, str(nodes), actor.sub, text)
 
 
 def _check_states(act: NodeAct, states: Mapping[str, NodeState]) -> None:
     for state in sorted(set(states.values())):
-        said = refusal(act, state)
-        if said is not None:
+        why = refusal(act, state)
+        if why is not None:
             names = NodeSet(name for name, each in states.items() if each is state)
             verb = "is" if len(names) == 1 else "are"
-            raise UsageError(f"{names} {verb} {said[0]}.", hint=said[1].format(names=names))
+            raise UsageError(f"{names} {verb} {why[0]}.", hint=why[1].format(names=names))
 
 
 def signed_reason(actor: Actor, reason: str) -> str:

@@ -26,7 +26,7 @@ from lattice.features.prometheus.service.tree import (
 )
 
 
-def _words(text: str) -> frozenset[str]:
+def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -38,12 +38,12 @@ _SETS = frozenset({"and", "or", "unless"})
 _OPERATORS = frozenset({"+", "-", "*", "/", "%", "^", "atan2"}) | _COMPARES | _SETS
 _NUMBERS = frozenset({"inf", "nan"})
 _MATCHERS = frozenset({"=", "!=", "=~", "!~"})
-AGGREGATIONS = _words(
+AGGREGATIONS = _names(
     "sum min max avg group stddev stdvar count count_values bottomk topk quantile limitk "
     "limit_ratio"
 )
-_WITH_PARAMETER = _words("count_values bottomk topk quantile limitk limit_ratio")
-FUNCTIONS = _words(
+_WITH_PARAMETER = _names("count_values bottomk topk quantile limitk limit_ratio")
+FUNCTIONS = _names(
     "abs absent absent_over_time acos acosh asin asinh atan atanh avg_over_time ceil changes "
     "clamp clamp_max clamp_min cos cosh count_over_time day_of_month day_of_week day_of_year "
     "days_in_month deg delta deriv double_exponential_smoothing exp floor histogram_avg "
@@ -125,16 +125,16 @@ class _Reader:
         return Chain(tuple(operands), tuple(operators)) if operators else operands[0]
 
     def _operator(self) -> str:
-        words = [self._take().text]
-        if words[0] in _COMPARES and self._skip("bool"):
-            words.append("bool")
+        parts = [self._take().text]
+        if parts[0] in _COMPARES and self._skip("bool"):
+            parts.append("bool")
         if self._is("on", "ignoring"):
-            words += [self._take().text, self._labels()]
-            if words[0] not in _SETS and self._is("group_left", "group_right"):
-                words.append(self._take().text)
+            parts += [self._take().text, self._labels()]
+            if parts[0] not in _SETS and self._is("group_left", "group_right"):
+                parts.append(self._take().text)
                 if self._is("("):
-                    words.append(self._labels())
-        return " ".join(words)
+                    parts.append(self._labels())
+        return " ".join(parts)
 
     def _operand(self, depth: int) -> Node:
         if self._is("+", "-"):
@@ -171,14 +171,14 @@ class _Reader:
     def _moved(self, what: Node) -> Moved:
         if self._skip("offset"):
             sign = "-" if self._skip("-") else ""
-            words: tuple[str, ...] = ("offset", sign + self._duration())
+            modifier: tuple[str, ...] = ("offset", sign + self._duration())
         else:
             self._expect("@")
-            words = ("@", self._moment())
-        before = what.words if isinstance(what, Moved) else ()
-        if words[0] in before:
+            modifier = ("@", self._moment())
+        before = what.modifiers if isinstance(what, Moved) else ()
+        if modifier[0] in before:
             raise self._odd("nothing is moved twice")
-        return Moved(what.what if isinstance(what, Moved) else what, (*before, *words))
+        return Moved(what.what if isinstance(what, Moved) else what, (*before, *modifier))
 
     def _moment(self) -> str:
         if self._is("start", "end"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,6 @@ from lattice.base.clock import Clock
 from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.domain.metricstore import BadQuery, MetricStore, SeriesPoints, StoreSilent
 from lattice.features.prometheus.model import MOST_STEPS, PrometheusQuestion
-from lattice.features.prometheus.service.lexer import NotUnderstood
 from lattice.features.prometheus.service.parser import parse, parse_selector
 from lattice.features.prometheus.service.scope import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Node, Selector, Text, Type, type_of
@@ -86,11 +86,12 @@ class PrometheusService:
         """`/query`. Raises `UsageError`, `RateLimited` and `Unavailable`."""
         caller = await self._admitted(actor)
         at = moment_of(question.time, "time", self._clock.now().timestamp())
-        node = _parsed(question.query)
+        with _understood():
+            node = parse(question.query)
         kind = type_of(node)
         if isinstance(node, Text):
             return _data({"resultType": Type.STRING.value, "result": [at, node.value]})
-        found = await self._told(self._store.query, _sent(node, caller, kind), at=at)
+        found = await self._from_store(self._store.query, _sent(node, caller, kind), at=at)
         if kind is Type.SCALAR:
             value = found[0].points[-1][1] if found and found[0].points else float("nan")
             return _data({"resultType": kind.value, "result": [at, _number(value)]})
@@ -122,13 +123,16 @@ class PrometheusService:
             raise UsageError("end is before start.")
         if (end - start) / step_s > MOST_STEPS:
             raise UsageError(f"That is more than {MOST_STEPS} steps.", hint="Take a longer step.")
-        node = _parsed(question.query)
+        with _understood():
+            node = parse(question.query)
         kind = type_of(node)
         if kind not in {Type.SCALAR, Type.VECTOR}:
             raise UsageError("Over a range only a scalar or an instant vector can be asked for.")
         text = _sent(node, caller, kind)
         return _matrix(
-            await self._told(self._store.query_range, text, start=start, end=end, step_s=step_s)
+            await self._from_store(
+                self._store.query_range, text, start=start, end=end, step_s=step_s
+            )
         )
 
     async def series(self, actor: Actor, question: PrometheusQuestion) -> Answer:
@@ -158,11 +162,13 @@ class PrometheusService:
             raise UsageError("end is before start.")
         if len(question.match) > _MOST_MATCHES:
             raise UsageError(f"There are more than {_MOST_MATCHES} selectors.")
-        selectors = [_selector(each) for each in question.match] or [Selector(())]
+        with _understood("match[]"):
+            selectors = [parse_selector(each) for each in question.match] or [Selector(())]
         found: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         for each in selectors:
-            text = _written(each, caller)
-            for labels in await self._told(self._store.series, text, start=start, end=end):
+            with _understood():
+                text = scoped(each, caller)
+            for labels in await self._from_store(self._store.series, text, start=start, end=end):
                 found[tuple(sorted(labels.items()))] = labels
         return list(found.values())
 
@@ -185,7 +191,7 @@ class PrometheusService:
             self._asked.popitem(last=False)
         return CallerFilter(actor.user)
 
-    async def _told(self, ask: Any, text: str, **times: float) -> Any:
+    async def _from_store(self, ask: Any, text: str, **times: float) -> Any:
         try:
             return await ask(text, within_s=_WITHIN_S, **times)
         except BadQuery as refusal:
@@ -196,30 +202,19 @@ class PrometheusService:
             ) from None
 
 
-def _parsed(text: str) -> Node:
+@contextmanager
+def _understood(what: str = "The query") -> Iterator[None]:
+    """Raise `UsageError` for what the parser refuses."""
     try:
-        return parse(text)
-    except NotUnderstood as problem:
-        raise UsageError(f"The query is not understood: {problem}.") from None
-
-
-def _selector(text: str) -> Selector:
-    try:
-        return parse_selector(text)
-    except NotUnderstood as problem:
-        raise UsageError(f"match[] is not understood: {problem}.") from None
-
-
-def _written(node: Node, caller: CallerFilter) -> str:
-    try:
-        return scoped(node, caller)
-    except (NotUnderstood, ValueError) as problem:
-        raise UsageError(f"The query is not understood: {problem}.") from None
+        yield
+    except ValueError as problem:
+        raise UsageError(f"{what} is not understood: {problem}.") from None
 
 
 def _sent(node: Node, caller: CallerFilter, kind: Type) -> str:
     # Stores differ in how they return a scalar; all return a vector of one the same way.
-    text = _written(node, caller)
+    with _understood():
+        text = scoped(node, caller)
     return f"vector({text})" if kind is Type.SCALAR else text
 
 

@@ -36,10 +36,7 @@ class CallerFilter:
 
     @property
     def matchers(self) -> tuple[Matcher, ...]:
-        return (
-            Matcher("__name__", "=~", f"{PREFIX}.+"),
-            Matcher("user", "=", self.user),
-        )
+        return (Matcher("__name__", "=~", f"{PREFIX}.+"), Matcher("user", "=", self.user))
 
     def narrowed(self, selector: Selector) -> Selector:
         return Selector((*selector.matchers, *self.matchers))

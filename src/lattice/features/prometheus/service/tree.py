@@ -72,10 +72,10 @@ class Moved:
     """An expression at another time: `offset 5m`, `@ 1234`, `@ end()`."""
 
     what: Node
-    words: tuple[str, ...]
+    modifiers: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.what} {' '.join(self.words)}"
+        return f"{self.what} {' '.join(self.modifiers)}"
 
 
 @dataclass(frozen=True, slots=True)

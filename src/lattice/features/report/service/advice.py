@@ -14,7 +14,7 @@ from lattice.base.moment import duration
 from lattice.domain.allocation import State
 from lattice.domain.runsummary import RunSummary, Use
 from lattice.features.report.model import LEAST_COVERED, SHORTEST_ADVISED_S, Advice
-from lattice.features.report.service.reckoning import LARGEST_TASK
+from lattice.features.report.service.run_figures import LARGEST_TASK
 
 Rule = Callable[[RunSummary], Advice | None]
 
@@ -86,63 +86,71 @@ def out_of_memory(summary: RunSummary) -> Advice | None:
     kills = summary.value(Use.OOM_KILLS) or 0
     if had is None or not (kills or summary.run.state == State.OUT_OF_MEMORY):
         return None
-    said = f"{kills:.0f} of its processes were killed" if kills else "Slurm says it was killed"
+    cause = f"{kills:.0f} of its processes were killed" if kills else "Slurm says it was killed"
     return Advice(
         rule="out_of_memory",
-        words=f"{said} for want of memory: it had {_size(had)} a node. "
+        words=f"{cause} for want of memory: it had {_size(had)} a node. "
         f"Half as much again is {_memory_flag(had * _MORE)}.",
         flag=f"--mem={_memory_flag(had * _MORE)}",
     )
 
 
 def memory_too_much(summary: RunSummary) -> Advice | None:
-    had, figure = summary.asked.memory_per_node, summary.figure(Use.MEMORY_PEAK)
-    if had is None or figure is None or figure.value is None or figure.of == LARGEST_TASK:
+    found = _memory_use(summary)
+    if found is None:
         return None
-    if summary.value(Use.OOM_KILLS) or summary.run.state == State.OUT_OF_MEMORY:
-        return None
-    peak, enough = figure.value, _enough_memory(figure.value)
+    had, peak, node = found
+    enough = _enough_memory(peak)
     if had < 2 * peak or had - enough < _GIB:
         return None
     return Advice(
         rule="memory_too_much",
-        words=f"It had {_size(had)} a node and used {_size(peak)} at most, on {figure.of} "
+        words=f"It had {_size(had)} a node and used {_size(peak)} at most, on {node} "
         f"({_percent(100 * peak / had)}). {_memory_flag(enough)} leaves a fifth to spare.",
         flag=f"--mem={_memory_flag(enough)}",
     )
 
 
 def memory_tight(summary: RunSummary) -> Advice | None:
+    found = _memory_use(summary)
+    if found is None:
+        return None
+    had, peak, node = found
+    if peak < 0.95 * had:
+        return None
+    enough = _enough_memory(peak)
+    return Advice(
+        rule="memory_tight",
+        words=f"It used {_size(peak)} of the {_size(had)} it had on {node} "
+        f"({_percent(100 * peak / had)}). {_memory_flag(enough)} leaves a fifth to spare.",
+        flag=f"--mem={_memory_flag(enough)}",
+    )
+
+
+def _memory_use(summary: RunSummary) -> tuple[float, float, str] | None:
+    """Return what a node had, the highest use and its node; None if that is no basis for advice."""
     had, figure = summary.asked.memory_per_node, summary.figure(Use.MEMORY_PEAK)
     if had is None or figure is None or figure.value is None or figure.of == LARGEST_TASK:
         return None
     if summary.value(Use.OOM_KILLS) or summary.run.state == State.OUT_OF_MEMORY:
         return None
-    if figure.value < 0.95 * had:
-        return None
-    enough = _enough_memory(figure.value)
-    return Advice(
-        rule="memory_tight",
-        words=f"It used {_size(figure.value)} of the {_size(had)} it had on {figure.of} "
-        f"({_percent(100 * figure.value / had)}). {_memory_flag(enough)} leaves a fifth to spare.",
-        flag=f"--mem={_memory_flag(enough)}",
-    )
+    return had, figure.value, figure.of
 
 
 def gpus_idle(summary: RunSummary) -> Advice | None:
     cards = summary.per_gpu
-    told = [each for each in cards if each.utilization_peak is not None]
-    if not summary.asked.gpus or len(told) < summary.asked.gpus:
+    measured = [each for each in cards if each.utilization_peak is not None]
+    if not summary.asked.gpus or len(measured) < summary.asked.gpus:
         return None
-    idle = [each for each in told if (each.utilization_peak or 0.0) < _IDLE_GPU_PERCENT]
+    idle = [each for each in measured if (each.utilization_peak or 0.0) < _IDLE_GPU_PERCENT]
     if not idle:
         return None
-    left = len(told) - len(idle)
+    left = len(measured) - len(idle)
     names = ", ".join(f"{each.node} {each.gpu_uuid}" for each in idle[:2])
     more = f" and {len(idle) - 2} more" if len(idle) > 2 else ""
     return Advice(
         rule="gpus_idle",
-        words=f"{len(idle)} of {len(told)} GPUs never ran anything ({names}{more}: below "
+        words=f"{len(idle)} of {len(measured)} GPUs never ran anything ({names}{more}: below "
         f"{_IDLE_GPU_PERCENT:g} % all the time). "
         + ("Ask for those that are used." if left else "Leave --gpus and --gres out."),
         flag=f"--gpus={left}" if left else "",
@@ -198,18 +206,18 @@ def cpus_idle(summary: RunSummary) -> Advice | None:
 
 def nodes_idle(summary: RunSummary) -> Advice | None:
     nodes = summary.per_node
-    told = [each for each in nodes if each.cpu_seconds is not None]
-    if summary.asked.nodes < 2 or len(told) < summary.asked.nodes:
+    measured = [each for each in nodes if each.cpu_seconds is not None]
+    if summary.asked.nodes < 2 or len(measured) < summary.asked.nodes:
         return None
     least_s = _IDLE_CORES * summary.run.wall_s
-    idle = [each for each in told if (each.cpu_seconds or 0.0) < least_s]
-    left = len(told) - len(idle)
+    idle = [each for each in measured if (each.cpu_seconds or 0.0) < least_s]
+    left = len(measured) - len(idle)
     if not idle or not left:
         return None
     names = ", ".join(each.node for each in idle[:3]) + ("…" if len(idle) > 3 else "")
     return Advice(
         rule="nodes_idle",
-        words=f"{len(idle)} of {len(told)} nodes did nothing ({names}: below "
+        words=f"{len(idle)} of {len(measured)} nodes did nothing ({names}: below "
         f"{_percent(100 * _IDLE_CORES)} of a core).",
         flag=f"--nodes={left}",
     )

@@ -22,10 +22,10 @@ from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation
 from lattice.domain.sharing import ReadKind, ReadRecord, Standing
 from lattice.domain.state import Delete, Entry, Expect, Put, StateStore
-from lattice.features.sharing.model import ONE_LOOK_S, noted
+from lattice.features.sharing.model import ONE_READ_S, noted
 
 READS = "reads/"
-KEPT = timedelta(days=30)
+RETENTION = timedelta(days=30)
 MOST_KEYS = 20_000
 _MOST_REMEMBERED = 10_000
 _LONGEST_READER = 200
@@ -51,30 +51,30 @@ class WrittenReads:
         reader: str,
         standing: Standing,
         allocation: Allocation,
-        way: ReadKind,
+        kind: ReadKind,
         *,
         goes_on: bool = False,
     ) -> None:
         """Return when the read is recorded. Raises `Unavailable`."""
         name = _identity(allocation)
         key = f"{READS}{name}/{_word(reader)}"
-        lately = self._lately.get((key, way), float("-inf"))
-        if self._clock.monotonic() - lately < ONE_LOOK_S:
+        lately = self._lately.get((key, kind), float("-inf"))
+        if self._clock.monotonic() - lately < ONE_READ_S:
             return
         now = self._clock.now()
         new = ReadRecord(allocation=name, reader=reader, standing=standing, first=now, last=now)
         try:
             await self._sweep()
-            await self._write(key, new, way, goes_on=goes_on)
+            await self._write(key, new, kind, goes_on=goes_on)
         except Unavailable as problem:
             raise Unavailable(
                 "This is another's output, and that you read it can't be written down now: "
                 f"{problem.message}",
                 hint="Nobody's output is shown to others unrecorded. Try again in a minute.",
             ) from None
-        self._remember(key, way)
+        self._remember(key, kind)
         if self._journal is not None:
-            self._journal.acted(f"{way} output", name, reader, standing)
+            self._journal.acted(f"{kind} output", name, reader, standing)
 
     async def of(self, allocations: Iterable[Allocation]) -> tuple[ReadRecord, ...]:
         """Return the records of these allocations, newest first. Raises `Unavailable`."""
@@ -85,24 +85,24 @@ class WrittenReads:
             listing = await self._state.list(f"{READS}{allocation.ref}/")
             for entry in listing.entries:
                 found.extend(records_of(entry))
-        oldest = self._clock.now() - KEPT
-        kept = (each for each in found if each.last > oldest)
-        return tuple(sorted(kept, key=lambda each: each.last, reverse=True))
+        oldest = self._clock.now() - RETENTION
+        recent = (each for each in found if each.last > oldest)
+        return tuple(sorted(recent, key=lambda each: each.last, reverse=True))
 
-    async def _write(self, key: str, new: ReadRecord, way: ReadKind, *, goes_on: bool) -> None:
+    async def _write(self, key: str, new: ReadRecord, kind: ReadKind, *, goes_on: bool) -> None:
         for _ in range(_TRIES):
             entry = await self._state.get(key)
             before = records_of(entry) if entry is not None else ()
-            value = _written(noted(before, new, way, goes_on=goes_on))
+            value = _written(noted(before, new, kind, goes_on=goes_on))
             revision = entry.revision if entry is not None else 0
             if await self._state.commit([Expect(key, revision)], [Put(key, value)]) is not None:
                 self._keys += entry is None
                 return
         raise Unavailable("too many write at once.")
 
-    def _remember(self, key: str, way: ReadKind) -> None:
-        self._lately[key, way] = self._clock.monotonic()
-        self._lately.move_to_end((key, way))
+    def _remember(self, key: str, kind: ReadKind) -> None:
+        self._lately[key, kind] = self._clock.monotonic()
+        self._lately.move_to_end((key, kind))
         while len(self._lately) > _MOST_REMEMBERED:
             self._lately.popitem(last=False)
 
@@ -114,7 +114,7 @@ class WrittenReads:
         self._swept_s = now
         listing = await self._state.list(READS)
         by_age = sorted(listing.entries, key=_last)
-        oldest = self._clock.now() - KEPT
+        oldest = self._clock.now() - RETENTION
         # Remove a tenth more than necessary, so that the next read need not sweep again.
         most = MOST_KEYS - MOST_KEYS // 10
         too_many = len(by_age) - most if len(by_age) > MOST_KEYS else 0
@@ -132,11 +132,11 @@ class WrittenReads:
 def records_of(entry: Entry) -> tuple[ReadRecord, ...]:
     """Return the records of a key, oldest first; nothing if the value can't be parsed."""
     try:
-        told = json.loads(entry.value)
+        document = json.loads(entry.value)
         return tuple(
             ReadRecord(
-                allocation=str(told["allocation"]),
-                reader=str(told["reader"]),
+                allocation=str(document["allocation"]),
+                reader=str(document["reader"]),
                 standing=Standing(standing),
                 first=datetime.fromtimestamp(first, UTC),
                 last=datetime.fromtimestamp(last, UTC),
@@ -144,14 +144,14 @@ def records_of(entry: Entry) -> tuple[ReadRecord, ...]:
                 follows=int(follows),
                 downloads=int(downloads),
             )
-            for standing, first, last, reads, follows, downloads in told["hours"]
+            for standing, first, last, reads, follows, downloads in document["hours"]
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         return ()
 
 
 def _written(records: tuple[ReadRecord, ...]) -> bytes:
-    told = {
+    document = {
         "allocation": records[0].allocation,
         "reader": records[0].reader,
         "hours": [
@@ -166,7 +166,7 @@ def _written(records: tuple[ReadRecord, ...]) -> bytes:
             for each in records
         ],
     }
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _last(entry: Entry) -> datetime:

@@ -1,13 +1,22 @@
 """An owner shares an allocation, ends a share, and sees who reads.
 
+Each share has one key in the state store, `shares/USER/ALLOCATION`, with the end in its value.
+Lookups read a watched view and never wait for the store; `newest_with` reads one user's shares from
+the store. A share ends by time even if its key still exists. `begin` removes expired keys, at most
+once an hour.
+
 Every lookup uses a permission that only owners have. Another's allocation is therefore not found,
 whatever the caller's role.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder, Found
@@ -19,14 +28,138 @@ from lattice.base.moment import age
 from lattice.domain.allocation import Allocation, Reference, parse_reference
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import ReadNotes, Share
+from lattice.domain.source import Source
+from lattice.domain.state import Delete, Entry, Expect, StateStore, StateView
 from lattice.features.sharing.model import LONGEST_USER, AllocationSharing, ShareTerms
-from lattice.features.sharing.service.shares import MOST_SHARES, SharedAllocations
 
+SHARES = "shares/"
+MOST_SHARES = 20_000
+_SWEEP_EVERY_S = 3600.0
+_MOST_SWEPT = 100
 MOST_OF_OWNER = 500
 MOST_OF_ALLOCATION = 100
 _SHORTEST = timedelta(minutes=1)
 _MOST_TASKS = 100
 """Tasks of an array with their readers in the answer."""
+
+
+class SharedAllocations:
+    """Implements the port `Shares`, and changes shares."""
+
+    def __init__(self, state: StateStore, view: StateView, clock: Clock) -> None:
+        self._state = state
+        self._view = view
+        self._clock = clock
+        self._entries: Mapping[str, Entry] | None = None
+        self._read: dict[str, tuple[int, Share]] = {}
+        self._by_user: dict[str, list[Share]] = {}
+        self._by_owner: dict[str, list[Share]] = {}
+        self._swept_s = float("-inf")
+
+    @property
+    def source(self) -> Source:
+        return self._view.source
+
+    @property
+    def count(self) -> int:
+        """Number of shares as last seen, including expired ones that are not yet removed."""
+        self._index()
+        return len(self._read)
+
+    def with_user(self, user: str) -> tuple[Share, ...]:
+        """Return the shares that this user has from others."""
+        self._index()
+        return self._current(self._by_user.get(user, ()))
+
+    def of_owner(self, owner: str) -> tuple[Share, ...]:
+        """Return the shares that this owner has given."""
+        self._index()
+        return self._current(self._by_owner.get(owner, ()))
+
+    async def newest_with(self, user: str) -> tuple[Share, ...]:
+        """Read a user's shares from the state store. Raises `Unavailable`."""
+        listing = await self._state.list(f"{SHARES}{_word(user)}/")
+        found = (share_of(entry) for entry in listing.entries)
+        return self._current(share for share in found if share and share.user == user)
+
+    async def begin(self, share: Share) -> None:
+        """Store a share, replacing one for the same user and allocation. Raises `Unavailable`."""
+        await self._sweep()
+        await self._state.put(_key(share), _written(share))
+
+    async def end(self, share: Share) -> None:
+        """Remove a share. Raises `Unavailable`."""
+        await self._state.commit([], [Delete(_key(share))])
+
+    def _current(self, shares: Iterable[Share]) -> tuple[Share, ...]:
+        now = self._clock.now()
+        return tuple(share for share in shares if share.until > now)
+
+    def _index(self) -> None:
+        """Index the view's entries, once per change."""
+        try:
+            entries = self._view.entries
+        except Unavailable:
+            return
+        if entries is self._entries:
+            return
+        before, self._read = self._read, {}
+        self._by_user, self._by_owner = {}, {}
+        for key, entry in entries.items():
+            known = before.get(key)
+            share = known[1] if known and known[0] == entry.revision else share_of(entry)
+            if share is None:
+                continue
+            self._read[key] = entry.revision, share
+            self._by_user.setdefault(share.user, []).append(share)
+            self._by_owner.setdefault(share.owner, []).append(share)
+        self._entries = entries
+
+    async def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._swept_s < _SWEEP_EVERY_S:
+            return
+        self._swept_s = now
+        self._index()
+        moment = self._clock.now()
+        old = [(key, known) for key, (known, share) in self._read.items() if share.until <= moment]
+        with suppress(Unavailable):
+            for key, revision in old[:_MOST_SWEPT]:
+                await self._state.commit([Expect(key, revision)], [Delete(key)])
+
+
+def share_of(entry: Entry) -> Share | None:
+    """Return the share in a record, or None if it can't be parsed: then it shares nothing."""
+    try:
+        document = json.loads(entry.value)
+        return Share(
+            allocation=str(document["allocation"]),
+            owner=str(document["owner"]),
+            user=str(document["user"]),
+            since=datetime.fromtimestamp(document["since"], UTC),
+            until=datetime.fromtimestamp(document["until"], UTC),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def _written(share: Share) -> bytes:
+    document = {
+        "allocation": share.allocation,
+        "owner": share.owner,
+        "user": share.user,
+        "since": int(share.since.timestamp()),
+        "until": int(share.until.timestamp()),
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _key(share: Share) -> str:
+    return f"{SHARES}{_word(share.user)}/{share.allocation}"
+
+
+def _word(user: str) -> str:
+    return quote(user, safe="")
 
 
 class SharingService:
@@ -58,7 +191,7 @@ class SharingService:
                 f"With whom {name} is shared can't be told now: the agreed state does not answer.",
                 hint="Try again in a minute.",
             )
-        return await self._told(found, self._shares_of(found))
+        return await self._answer(found, self._shares_of(found))
 
     async def share(
         self, actor: Actor, name: str, user: str, duration_s: int = 0
@@ -81,7 +214,7 @@ class SharingService:
         await self._shares.begin(share)
         detail = f"with {user} for {age(lasts.total_seconds())}"
         self._journal.acted("share", share.allocation, actor.sub, detail)
-        return await self._told(found, (share, *others))
+        return await self._answer(found, (share, *others))
 
     async def unshare(
         self, actor: Actor, name: str, user: str, *, repeated: bool = False
@@ -102,9 +235,9 @@ class SharingService:
             await self._shares.end(each)
             self._journal.acted("unshare", each.allocation, actor.sub, f"with {user}")
         left = tuple(each for each in self._shares_of(found) if each.user != user)
-        return await self._told(found, left)
+        return await self._answer(found, left)
 
-    async def _told(self, found: Found, shares: tuple[Share, ...]) -> AllocationSharing:
+    async def _answer(self, found: Found, shares: tuple[Share, ...]) -> AllocationSharing:
         family = (found.allocation, *found.siblings)[:_MOST_TASKS]
         return AllocationSharing(
             allocation=found.allocation.ref,

@@ -30,11 +30,11 @@ from lattice.domain.submission import Submitted, Submitter, Unsure
 from lattice.features.submit.model import LONGEST_KEY
 
 _PREFIX = "submits/"
-_KEPT = timedelta(hours=24)
+_RETENTION = timedelta(hours=24)
 _SETTLED_S = 90.0
 """Older than any submission in progress: the gate ends them sooner."""
 _PAUSE_S = 0.25
-_LOOK_AGAIN_S = 1.0
+_SEARCH_AGAIN_S = 1.0
 _PATIENCE_S = 40.0
 _SWEEP_EVERY_S = 3600.0
 _MOST_SWEPT = 50
@@ -68,8 +68,8 @@ def key_digest(sub: str, key: str) -> str:
             "The idempotency key is not valid.",
             hint=f"At most {LONGEST_KEY} printable ASCII characters.",
         )
-    told = json.dumps([sub, key]).encode()
-    return hashlib.sha256(b"lattice submit 1\n" + told).hexdigest()[:32]
+    content = json.dumps([sub, key]).encode()
+    return hashlib.sha256(b"lattice submit 1\n" + content).hexdigest()[:32]
 
 
 class _StateAway(Exception):
@@ -127,7 +127,7 @@ class Once:
             await self._sweep()
         key = _PREFIX + digest
         deadline = self._clock.monotonic() + _PATIENCE_S
-        look_at, pause_s = self._clock.monotonic(), _LOOK_AGAIN_S
+        search_at, pause_s = self._clock.monotonic(), _SEARCH_AGAIN_S
         while True:
             with _state_asked():
                 entry = await self._state.get(key)
@@ -137,16 +137,16 @@ class Once:
                 if record.job_id:
                     return Submitted(record.job_id), True
                 settled = self._now_s() - record.at >= _SETTLED_S
-                if settled or self._clock.monotonic() >= look_at:
-                    job_id = await self._look(digest, who)
+                if settled or self._clock.monotonic() >= search_at:
+                    job_id = await self._find_job(digest, who)
                     # Look repeatedly: the gate may still finish the request of a dead server.
-                    look_at, pause_s = self._clock.monotonic() + pause_s, pause_s * 2
+                    search_at, pause_s = self._clock.monotonic() + pause_s, pause_s * 2
                     if job_id:
                         return Submitted(job_id), True
                 if not settled:
                     await self._wait(deadline)
                     continue
-            elif repeated and (job_id := await self._look(digest, who)):
+            elif repeated and (job_id := await self._find_job(digest, who)):
                 return Submitted(job_id), True
             revision = entry.revision if entry is not None else 0
             claim = _Record(question=question, user=who.user, at=self._now_s())
@@ -179,7 +179,7 @@ class Once:
             await self._state.commit([Expect(key, revision)], [Put(key, done.written())])
         return submitted
 
-    async def _look(self, digest: str, who: Submitter) -> int:
+    async def _find_job(self, digest: str, who: Submitter) -> int:
         """The id of the job with this mark, or 0. Raises `Unavailable` if Slurm does not answer."""
         scope = Scope(users=frozenset({who.user}))
         reading = await self._scheduler.fresh()
@@ -191,7 +191,7 @@ class Once:
                 "Whether this was submitted before can't be told now: Slurm does not answer.",
                 hint="Try again in a minute, with the same key.",
             )
-        since = self._clock.now() - _KEPT
+        since = self._clock.now() - _RETENTION
         for each in await self._scheduler.past(PastQuestion(scope=scope, since=since)):
             if each.user == who.user and read_comment(each.comment).key == digest:
                 return each.array.job_id if each.array else each.job_id
@@ -217,7 +217,7 @@ class Once:
             await self._state.commit([Expect(each.key, each.revision)], [Delete(each.key)])
 
     def _is_old(self, record: _Record) -> bool:
-        return self._now_s() - record.at > _KEPT.total_seconds()
+        return self._now_s() - record.at > _RETENTION.total_seconds()
 
     def _now_s(self) -> float:
         return self._clock.now().timestamp()

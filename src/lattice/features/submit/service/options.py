@@ -18,7 +18,7 @@ from lattice.domain.sbatch import (
     JOB_NAME,
     TAKES_VALUE,
     is_option,
-    script_words,
+    script_options,
     short_options,
 )
 from lattice.domain.vcluster import Vclusters
@@ -39,9 +39,9 @@ _REFUSED = (
 def sbatch_options(request: SubmitRequest, views: Vclusters, key: str) -> tuple[str, ...]:
     """The options for `sbatch`. `key` is the digest of an idempotency key. Raises `UsageError`."""
     passed = _passed(request.options)
-    own = script_words(request.script)
-    for words in (passed, own):
-        _refuse(words)
+    own = script_options(request.script)
+    for arguments in (passed, own):
+        _refuse(arguments)
     options = [
         *_plain(request),
         *_view(request.vcluster, views),
@@ -103,10 +103,10 @@ def _dependency(wanted: Sequence[str]) -> Iterable[str]:
 _DEPENDS_HINT = "Write ID:success, ID:failure or ID:any."
 
 
-def _comment(request: SubmitRequest, key: str, words: Sequence[str]) -> Iterable[str]:
+def _comment(request: SubmitRequest, key: str, arguments: Sequence[str]) -> Iterable[str]:
     check_labels(request.labels)
     comment = write_comment(Marks(request.labels, key))
-    if comment and any(is_option(word, COMMENT) for word in words):
+    if comment and any(is_option(word, COMMENT) for word in arguments):
         raise UsageError(
             "A comment of your own can't go with labels or an idempotency key.",
             hint="Both are kept in Slurm's job comment: leave one of them out.",
@@ -114,16 +114,18 @@ def _comment(request: SubmitRequest, key: str, words: Sequence[str]) -> Iterable
     return (f"--comment={comment}",) if comment else ()
 
 
-def _passed(words: tuple[str, ...]) -> tuple[str, ...]:
-    if words and not words[0].startswith("-"):
-        raise UsageError(f"{words[0][:60]!r} is no option of sbatch.", hint="Options have a dash.")
-    if "--" in words or "" in words:
+def _passed(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    if arguments and not arguments[0].startswith("-"):
+        raise UsageError(
+            f"{arguments[0][:60]!r} is no option of sbatch.", hint="Options have a dash."
+        )
+    if "--" in arguments or "" in arguments:
         raise UsageError("An option passed on to sbatch is empty.")
-    return words
+    return arguments
 
 
-def _refuse(words: Sequence[str]) -> None:
-    for word in words:
+def _refuse(arguments: Sequence[str]) -> None:
+    for word in arguments:
         letters = short_options(word)
         if letters and letters[-1] not in TAKES_VALUE:
             raise UsageError(

@@ -35,8 +35,8 @@ from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequ
 from lattice.features.submit.service.once import Once, Pause, key_digest
 from lattice.features.submit.service.options import sbatch_options
 
-_LOOK_AGAIN_S = 0.5
-_MOST_LOOKS = 8
+_RETRY_S = 0.5
+_MOST_READS = 8
 _SEEN_WITHIN_S = 2.0
 _GONE = "Invalid job id specified"
 _NO_GATE_HINT = "An administrator sets gate.socket and runs lattice-helper beside the server."
@@ -98,7 +98,7 @@ class SubmitService:
         free = optional and not repeated
         if not digest or (self._once is None and free):
             submitted = await act()
-            await self._look_again()
+            await self._refresh()
             return _answer(submitted, repeated=False)
         if self._once is None:
             raise Unavailable(
@@ -108,7 +108,7 @@ class SubmitService:
         submitted, before = await self._once.submit(
             digest, who, digest_of(question), act, optional=free, repeated=repeated
         )
-        await self._look_again()
+        await self._refresh()
         return _answer(submitted, repeated=before)
 
     async def cancel(self, actor: Actor, name: str) -> CancelAnswer:
@@ -132,7 +132,7 @@ class SubmitService:
             raise PermissionRefused(
                 refusal.message, hint="Slurm itself does not let you cancel this one."
             ) from None
-        await self._look_again()
+        await self._refresh()
         return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
 
     async def _ask(self, actor: Actor, kind: Questions) -> None:
@@ -140,7 +140,7 @@ class SubmitService:
         if self._limits is not None:
             await self._limits.ask(actor.sub, kind)
 
-    async def _look_again(self) -> None:
+    async def _refresh(self) -> None:
         """Refresh the snapshot for the next `lattice status`; ignore errors."""
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_SEEN_WITHIN_S):
@@ -161,19 +161,19 @@ class SubmitService:
         asked_at = self._clock.now()
         reading = await self._scheduler.fresh()
         scope = scope_of(actor, Permission.CANCEL_ALLOCATION, reading.cluster.accounts)
-        past, told = await self._past(PastQuestion(scope=scope, reference=reference))
-        for _ in range(_MOST_LOOKS):
+        past, past_known = await self._past(PastQuestion(scope=scope, reference=reference))
+        for _ in range(_MOST_READS):
             found = [each for each in reading.cluster.visible(scope) if _meant(reference, each)]
             if found or not reading.source.ok or reading.cluster.read_at >= asked_at:
                 break
             # A long queue is not read for every request, so a new job may be missing from the
             # snapshot.
-            await self._pause(_LOOK_AGAIN_S)
+            await self._pause(_RETRY_S)
             reading = await self._scheduler.fresh()
         found = found or _newest(past, scope, reference)
         if found:
             return found
-        if reading.source.ok and told:
+        if reading.source.ok and past_known:
             raise _absent(reference)
         silent = reading.source.name if not reading.source.ok else PAST
         raise Unavailable(
@@ -239,8 +239,5 @@ def _script(text: str) -> bytes:
 
 def _answer(submitted: Submitted, *, repeated: bool) -> SubmitAnswer:
     return SubmitAnswer(
-        id=str(submitted.job_id),
-        job_id=submitted.job_id,
-        repeated=repeated,
-        notes=submitted.notes,
+        id=str(submitted.job_id), job_id=submitted.job_id, repeated=repeated, notes=submitted.notes
     )

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from lattice.domain.metric import CATALOGUE, Labels, Provenance, Sample
 from lattice.domain.metricstore import Point
-from lattice.features.telemetry.convert.pieces import add_labels, is_moment, labels_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 
+LATEST_S = 1e11
+_EARLIEST_S = 1e9
 NAN = math.nan
 _ANY_MOMENT_S = 2e9
 _LATEST_READ_MS = 600_000
@@ -68,13 +70,39 @@ class Unpacked:
     """The reason for the first of them."""
 
 
+def is_moment(seconds: float) -> bool:
+    """Return True if a sample can be from this time; NaN is no time."""
+    return _EARLIEST_S < seconds < LATEST_S
+
+
+def labels_of(labels: Sequence[pb.SampleLabel]) -> Labels:
+    if len(labels) == 1:  # the most frequent case
+        only = labels[0]
+        return ((only.name, only.value),)
+    return tuple([(each.name, each.value) for each in labels])
+
+
+def add_labels(to: Any, labels: Labels) -> None:
+    for name, value in labels:
+        to.add(name=name, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """How many samples of a batch are stored, and how many are refused for good."""
+
+    stored: int
+    refused: int = 0
+    reason: str = ""
+
+
 def batch_message(jobs: Iterable[JobColumns], lost_total: int) -> pb.SampleBatch:
     batch = pb.SampleBatch(lost_total=lost_total)
     for job in jobs:
-        told = batch.jobs.add(job_id=job.job_id, started=job.started)
-        told.times_ms.extend(job.times_ms)
+        message = batch.jobs.add(job_id=job.job_id, started=job.started)
+        message.times_ms.extend(job.times_ms)
         for each in job.series:
-            series = told.series.add(metric=each.metric, source=each.source.value)
+            series = message.series.add(metric=each.metric, source=each.source.value)
             add_labels(series.labels, each.labels)
             series.values.extend(each.values)
             if any(each.late_ms):
@@ -144,15 +172,15 @@ _SERIES = {
 }
 
 
-def _known(metric: str, told: str, labels: Labels) -> tuple[Provenance, float]:
+def _known(metric: str, source_name: str, labels: Labels) -> tuple[Provenance, float]:
     """Return the source and the largest possible value. Raises `BadSamples`."""
-    known = _SERIES.get((metric, told, tuple([name for name, _ in labels])))
+    known = _SERIES.get((metric, source_name, tuple([name for name, _ in labels])))
     # A fast path: this runs for every series of the cluster at every sampling time.
     if known is not None and all(map(_WORD.fullmatch, [value for _, value in labels])):
         return known
     try:
         # The rules for a sample's metric, source and labels are those for its series.
-        source = Provenance(told)
+        source = Provenance(source_name)
         Sample(metric, 0.0, _ANY_MOMENT_S, source, labels)
     except ValueError as fault:
         raise BadSamples(str(fault)) from None

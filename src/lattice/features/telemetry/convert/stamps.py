@@ -7,15 +7,12 @@ servers send a node the labels of its own jobs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.metric import PREFIX
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.features.telemetry.convert.batches import SeriesColumn
-
-STAMPED = ("alloc", "attempt", "node", "project", "tenant", "user", "vcluster", "source")
-"""The labels that are added to every series; the catalogue uses none of these names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +28,7 @@ class Stamps:
 
     def on(self, node: str) -> dict[str, str]:
         """Return the labels for a measurement of this node."""
-        return {
-            "alloc": self.alloc,
-            "attempt": self.attempt,
-            "node": node,
-            "project": self.project,
-            "tenant": self.tenant,
-            "user": self.user,
-            "vcluster": self.vcluster,
-        }
+        return {**asdict(self), "node": node}
 
 
 def stamps_of(attempt: JobAttempt) -> Stamps:
@@ -56,10 +45,10 @@ def stamps_of(attempt: JobAttempt) -> Stamps:
 
 
 def series_points(
-    column: SeriesColumn, whose: dict[str, str], points: tuple[Point, ...]
+    column: SeriesColumn, owner_labels: dict[str, str], points: tuple[Point, ...]
 ) -> SeriesPoints:
-    """Build a series. `whose` comes from `Stamps.on` and overrides other labels."""
-    labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **whose}
+    """Build a series. `owner_labels` comes from `Stamps.on` and overrides other labels."""
+    labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **owner_labels}
     labels["source"] = column.source.value
     return SeriesPoints(labels, points)
 

@@ -2,10 +2,9 @@
 
 - `steadytime`: the servers' time, advanced by the kernel's monotonic clock
 - `plan`, `sampler`: jobs → sampling times → readings → snapshots
-- `rows`: a snapshot as a compact row of numbers
-- `buffer`, `sender`: rows on their way to the servers
-- `stamps`, `direct_write`: or directly to the metric store, if the site trusts its nodes
-- `job_settings`: the servers' settings for the node's jobs: modes and GPUs
+- `buffer`, `sender`: snapshots as compact rows of numbers, on their way to the servers
+- `direct_write`: or directly to the metric store, if the site trusts its nodes
+- `job_settings`: the servers' settings for the node's jobs: modes, GPUs and owners' labels
 - `snapshots`, `feed`: the newest snapshots with alerts, and the answers to servers
 - `exposition`: the newest snapshots as a Prometheus page
 """

@@ -14,11 +14,11 @@ from typing import Protocol
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import JobColumns, Unpacked, batch_of
+from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch, Unpacked, batch_of
 from lattice.features.telemetry.convert.stamps import points_of, series_points
-from lattice.features.telemetry.node.rows import SampleRow
-from lattice.features.telemetry.node.sender import SampleSender, StoredBatch
-from lattice.features.telemetry.node.stamps import KnownStamps
+from lattice.features.telemetry.node.buffer import SampleRow
+from lattice.features.telemetry.node.job_settings import KnownStamps
+from lattice.features.telemetry.node.sender import SampleSender
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 PATIENCE_S = 30.0
@@ -52,7 +52,7 @@ class WriteRoute:
 
     def over_servers(self, row: SampleRow) -> bool:
         """At once if servers send no labels; otherwise after waiting `PATIENCE_S` for them."""
-        if not self._stamps.told:
+        if not self._stamps.stamping:
             return True
         return not self.straight(row) and row.time_ms / 1000 <= self._now() - PATIENCE_S
 
@@ -68,7 +68,7 @@ class DirectIntake:
         self._stamps = stamps
         self._writer = writer
         self._servers = servers
-        self._lost_told = 0
+        self._lost_reported = 0
 
     async def store(self, batch: pb.SampleBatch) -> StoredBatch:
         """Return when the store has it. Raises `Unavailable`."""
@@ -84,28 +84,29 @@ class DirectIntake:
             ) from None
         except WriteRefused as refusal:
             return StoredBatch(0, count + unpacked.refused, f"the metric store: {refusal}")
-        await self._tell_lost(unpacked.lost_total)
+        await self._report_lost(unpacked.lost_total)
         return StoredBatch(count, unpacked.refused, unpacked.reason)
 
     def _stamped(self, batch: Unpacked) -> Iterator[SeriesPoints]:
         for job in batch.jobs:
-            whose = self._labels(job)
+            owner_labels = self._labels(job)
             for column in job.series:
                 if points := points_of(column, job.times_ms):
-                    yield series_points(column, whose, points)
+                    yield series_points(column, owner_labels, points)
 
     def _labels(self, job: JobColumns) -> dict[str, str]:
         stamps = self._stamps.of(job.job_id, job.started)
         if stamps is None:
             raise Unavailable(
-                f"Whose job {job.job_id} is, is not known any more.", hint="It is sent again."
+                f"AttemptLookup job {job.job_id} is, is not known any more.",
+                hint="It is sent again.",
             )
         return stamps.on(self._node)
 
-    async def _tell_lost(self, lost_total: int) -> None:
+    async def _report_lost(self, lost_total: int) -> None:
         """Report losses to the servers, where operators look. The next batch retries a failure."""
-        if lost_total == self._lost_told:
+        if lost_total == self._lost_reported:
             return
         with suppress(LatticeError):
             await self._servers.store(pb.SampleBatch(lost_total=lost_total))
-            self._lost_told = lost_total
+            self._lost_reported = lost_total

@@ -19,7 +19,7 @@ class ExposedFigure:
 
     name: str
     kind: MetricKind
-    words: str
+    help_text: str
     value: float
     labels: Labels = ()
     """Besides the node. Figures with the same name must be adjacent."""
@@ -28,9 +28,8 @@ class ExposedFigure:
 def page(
     node: str, snapshots: Iterable[JobSnapshot], figures: Iterable[ExposedFigure], now: float
 ) -> str:
-    """Return the whole page."""
     samples: dict[str, list[tuple[int, Sample]]] = {}
-    for snapshot in _newest_lives(snapshots):
+    for snapshot in _newest_runs(snapshots):
         if now - snapshot.time <= 2 * snapshot.resolution_s + 5.0:
             for sample in snapshot.samples:
                 samples.setdefault(sample.metric, []).append((snapshot.identity.job_id, sample))
@@ -38,14 +37,14 @@ def page(
     before = ""
     for figure in figures:
         if figure.name != before:
-            lines += _head(figure.name, figure.kind, figure.words)
+            lines += _head(figure.name, figure.kind, figure.help_text)
         before = figure.name
         labels = (*figure.labels, ("node", node))
         lines.append(f"{figure.name}{_braces(labels)} {figure.value!r}")
     return "\n".join(lines) + "\n"
 
 
-def _newest_lives(snapshots: Iterable[JobSnapshot]) -> Iterable[JobSnapshot]:
+def _newest_runs(snapshots: Iterable[JobSnapshot]) -> Iterable[JobSnapshot]:
     newest: dict[int, JobSnapshot] = {}
     for each in snapshots:
         known = newest.get(each.identity.job_id)
@@ -56,7 +55,7 @@ def _newest_lives(snapshots: Iterable[JobSnapshot]) -> Iterable[JobSnapshot]:
 
 def _family(node: str, metric: str, samples: Iterable[tuple[int, Sample]]) -> Iterator[str]:
     known = CATALOGUE[metric]
-    yield from _head(known.series, known.kind, known.words)
+    yield from _head(known.series, known.kind, known.description)
     for job_id, sample in samples:
         labels = (
             ("alloc", str(job_id)),
@@ -67,8 +66,8 @@ def _family(node: str, metric: str, samples: Iterable[tuple[int, Sample]]) -> It
         yield f"{known.series}{_braces(labels)} {sample.value!r} {round(sample.time * 1000)}"
 
 
-def _head(name: str, kind: MetricKind, words: str) -> tuple[str, str]:
-    return f"# HELP {name} {words}", f"# TYPE {name} {kind.value}"
+def _head(name: str, kind: MetricKind, help_text: str) -> tuple[str, str]:
+    return f"# HELP {name} {help_text}", f"# TYPE {name} {kind.value}"
 
 
 def _braces(labels: Labels) -> str:

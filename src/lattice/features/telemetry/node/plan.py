@@ -18,7 +18,7 @@ _NEVER = math.inf
 
 
 @dataclass(slots=True)
-class _Life:
+class _Schedule:
     first: float | None
     """The time of its first reading; None after it."""
     last: float
@@ -38,54 +38,53 @@ class Plan:
     def __init__(self, interval_s: Callable[[int], float]) -> None:
         """`interval_s` returns the sampling interval of a job number."""
         self._interval_s = interval_s
-        self._lives: dict[JobIdentity, _Life] = {}
+        self._schedules: dict[JobIdentity, _Schedule] = {}
 
     @property
-    def lives(self) -> Collection[JobIdentity]:
-        return self._lives.keys()
+    def jobs(self) -> Collection[JobIdentity]:
+        return self._schedules.keys()
 
     @property
     def shortest_s(self) -> float:
         """The shortest interval at present."""
-        return min((self.interval_s(each) for each in self._lives), default=30.0)
+        return min((self.interval_s(each) for each in self._schedules), default=30.0)
 
     def interval_s(self, identity: JobIdentity) -> float:
-        """Return the current interval of a job."""
         return self._interval_s(identity.job_id)
 
     def appeared(self, identity: JobIdentity, now: float) -> None:
         """Add a job. Its first reading is at a whole second, within two seconds."""
         first = float(math.ceil(now + FIRST_S))
-        self._lives.setdefault(identity, _Life(first, now))
+        self._schedules.setdefault(identity, _Schedule(first, now))
 
     def ended(self, identity: JobIdentity) -> None:
-        self._lives.pop(identity, None)
+        self._schedules.pop(identity, None)
 
     def next(self, now: float) -> float:
         """Return the next sampling time; infinite without a job."""
-        if not self._lives:
+        if not self._schedules:
             return _NEVER
-        return min(self._due(each, life, now) for each, life in self._lives.items())
+        return min(self._due(each, schedule, now) for each, schedule in self._schedules.items())
 
     def due(self, now: float) -> dict[JobIdentity, Turn]:
         """Return the jobs that are due, and mark them as read."""
         turns = {}
-        for identity, life in self._lives.items():
-            moment = self._due(identity, life, now)
+        for identity, schedule in self._schedules.items():
+            moment = self._due(identity, schedule, now)
             if moment <= now:
                 turns[identity] = Turn(moment, self._interval_s(identity.job_id))
-                life.first, life.last = None, moment
+                schedule.first, schedule.last = None, moment
         return turns
 
     def leapt(self) -> None:
         """Forget the last readings after a step of the clock."""
-        for life in self._lives.values():
-            life.last = 0.0
+        for schedule in self._schedules.values():
+            schedule.last = 0.0
 
-    def _due(self, identity: JobIdentity, life: _Life, now: float) -> float:
-        if life.first is not None:
-            return life.first if life.first > now - 1.0 else math.floor(now)
-        return _multiple(life.last, now, self._interval_s(identity.job_id))
+    def _due(self, identity: JobIdentity, schedule: _Schedule, now: float) -> float:
+        if schedule.first is not None:
+            return schedule.first if schedule.first > now - 1.0 else math.floor(now)
+        return _multiple(schedule.last, now, self._interval_s(identity.job_id))
 
 
 def _multiple(last: float, now: float, interval_s: float) -> float:

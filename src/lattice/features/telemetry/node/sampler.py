@@ -39,7 +39,7 @@ _LONGEST_WAIT_S = 5.0
 """A step of the clock is noticed within this time."""
 _SAME_S = 0.001
 _OUT_OF_TURN_S = 1.0
-_LIFE_SIGN = "cpu_seconds_total"
+_ALIVE_METRIC = "cpu_seconds_total"
 """A job that has ended is not readable without it."""
 
 
@@ -97,8 +97,8 @@ class Sampling:
         self._again = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._newest: dict[JobIdentity, JobSnapshot] = {}
-        self._told: dict[JobIdentity, float] = {}
-        """When each was last published: a look is only for its caller."""
+        self._published: dict[JobIdentity, float] = {}
+        """When each was last published: a snapshot on request is only for its caller."""
         self._leaps = time.leaps
         self.readings_total = 0
         self.reading_s_total = 0.0
@@ -115,7 +115,7 @@ class Sampling:
             group.create_task(self._listen(), name="telemetry jobs")
             group.create_task(self._keep_reading(), name="telemetry reading")
 
-    async def look(self, identity: JobIdentity, *, anew: bool = False) -> JobSnapshot | None:
+    async def snapshot(self, identity: JobIdentity, *, anew: bool = False) -> JobSnapshot | None:
         """Return the newest snapshot if it is fresh, else a new one; None if the job is gone."""
         if not anew and (fresh := self._fresh(identity)) is not None:
             return fresh
@@ -156,7 +156,7 @@ class Sampling:
             self._leaps = self._time.leaps
             self._plan.leapt()
             self._newest.clear()
-            self._told.clear()
+            self._published.clear()
         return now
 
     async def _take_turns(self, now: float) -> None:
@@ -165,12 +165,14 @@ class Sampling:
         async with self._one_at_a_time:
             readings = await self._read([here[each] for each in turns if each in here])
         for identity, found in readings.items():
-            self._tell(identity, found, turns[identity])
+            self._publish(identity, found, turns[identity])
 
-    def _tell(self, identity: JobIdentity, readings: tuple[MetricReading, ...], turn: Turn) -> None:
+    def _publish(
+        self, identity: JobIdentity, readings: tuple[MetricReading, ...], turn: Turn
+    ) -> None:
         snapshot = JobSnapshot(identity, turn.moment, turn.interval_s, readings)
         self._newest[identity] = snapshot
-        self._told[identity] = turn.moment
+        self._published[identity] = turn.moment
         for each in self._hears:
             each.measured(snapshot)
 
@@ -205,7 +207,7 @@ class Sampling:
     async def _listen(self) -> None:
         async for event in self._jobs.changes():
             identity = event.job.identity
-            if isinstance(event, JobAppeared) or identity not in self._plan.lives:
+            if isinstance(event, JobAppeared) or identity not in self._plan.jobs:
                 self._plan.appeared(identity, self._time.now())
                 for each in self._hears:
                     each.appeared(identity)
@@ -222,19 +224,19 @@ class Sampling:
             await self._last(job, gone=True)
         self._plan.ended(identity)
         self._newest.pop(identity, None)
-        self._told.pop(identity, None)
+        self._published.pop(identity, None)
         for each in self._hears:
             each.ended(identity)
 
     async def _last(self, job: NodeJob, *, gone: bool = False) -> None:
         """Read out of turn: a step's totals are complete now and may soon be unreadable."""
         moment = round(self._now(), 3)
-        if moment - self._told.get(job.identity, 0.0) < _OUT_OF_TURN_S:
+        if moment - self._published.get(job.identity, 0.0) < _OUT_OF_TURN_S:
             return
         async with self._one_at_a_time:
             found = (await self._read((job,), gone=gone)).get(job.identity, ())
-        if any(isinstance(each, Sample) and each.metric == _LIFE_SIGN for each in found):
-            self._tell(job.identity, found, Turn(moment, self._plan.interval_s(job.identity)))
+        if any(isinstance(each, Sample) and each.metric == _ALIVE_METRIC for each in found):
+            self._publish(job.identity, found, Turn(moment, self._plan.interval_s(job.identity)))
 
 
 def _step_ended(event: JobChanged) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from lattice.base.errors import (
@@ -20,9 +19,8 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import JobColumns, batch_message
-from lattice.features.telemetry.node.buffer import SampleBuffer
-from lattice.features.telemetry.node.rows import SampleRow, columns_of
+from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch, batch_message
+from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow, columns_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -34,19 +32,10 @@ _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _LONGEST_PAUSE_S = 60.0
 _LINGER_S = 5.0
 """The time over which nodes spread their batches."""
-_LOOK_AGAIN_S = 1.0
+_POLL_S = 1.0
 """The pause if no waiting row goes this way."""
 _FOR_GOOD = (UsageError, NotFound, DataUnavailable)
 """Errors that a retry would not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """The result of a batch."""
-
-    stored: int
-    refused: int = 0
-    reason: str = ""
 
 
 class SampleSender(Protocol):
@@ -65,7 +54,7 @@ class Sending:
         intake: SampleSender,
         began: Callable[[JobIdentity], float],
         *,
-        way: str = "over servers",
+        route: str = "over servers",
         share: float = 0.0,
         interval_s: Callable[[], float] = lambda: 30.0,
         wanted: Callable[[SampleRow], bool] | None = None,
@@ -73,11 +62,11 @@ class Sending:
     ) -> None:
         """`share` is this node's jitter, 0 to 1.
 
-        `began` returns a job's start by the servers' clock. `way` names this route in the log.
+        `began` returns a job's start by the servers' clock. `route` names this route in the log.
         `interval_s` returns the shortest sampling interval at present. `wanted` selects the rows
         for this route; None selects all.
         """
-        self.way = way
+        self.route = route
         self._buffer = buffer
         self._intake = intake
         self._began = began
@@ -103,14 +92,14 @@ class Sending:
             try:
                 sent = await self._send_oldest()
             except LatticeError as error:
-                self._tell(error.message)
+                self._note_trouble(error.message)
                 await self._sleep(self._pause_s(error, failures))
                 behind, failures = True, failures + 1
             else:
                 if sent:
-                    self._tell("")
+                    self._note_trouble("")
                 else:
-                    await self._sleep(_LOOK_AGAIN_S)
+                    await self._sleep(_POLL_S)
                 behind, failures = sent and len(self._buffer) > 0, 0
 
     async def _send_oldest(self) -> bool:
@@ -121,7 +110,7 @@ class Sending:
         batch, rows = self._packed(rows)
         count = sum(len(row.values) for row in rows)
         try:
-            told = await self._intake.store(batch)
+            result = await self._intake.store(batch)
         except _FOR_GOOD as error:
             self._refused(count, error.message)
             return True
@@ -129,9 +118,9 @@ class Sending:
             # On cancellation too: it is unknown whether the batch was stored.
             self._buffer.give_back(rows)
             raise
-        self.stored_total += told.stored
-        if told.refused:
-            self._refused(told.refused, told.reason)
+        self.stored_total += result.stored
+        if result.refused:
+            self._refused(result.refused, result.reason)
         return True
 
     def _packed(self, rows: list[SampleRow]) -> tuple[pb.SampleBatch, list[SampleRow]]:
@@ -154,14 +143,14 @@ class Sending:
         if reason == self._refusal:
             return
         self._refusal = reason
-        extra = {"way": self.way, "count": count, "reason": reason}
+        extra = {"way": self.route, "count": count, "reason": reason}
         _log.warning("samples refused for good", extra=extra)
 
-    def _tell(self, trouble: str) -> None:
+    def _note_trouble(self, trouble: str) -> None:
         if trouble and trouble != self.trouble:
-            _log.warning("samples wait: %s", trouble, extra={"way": self.way})
+            _log.warning("samples wait: %s", trouble, extra={"way": self.route})
         elif self.trouble and not trouble:
-            _log.info("samples are stored again", extra={"way": self.way})
+            _log.info("samples are stored again", extra={"way": self.route})
         self.trouble = trouble
 
     def _pause_s(self, error: LatticeError, failures: int) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,28 +16,41 @@ _log = logging.getLogger(__name__)
 
 SOON_S = 0.5
 """Two snapshots that are closer make no rate."""
-_MOST_LIVES = 512
-_MOST_ALERTS = 256
+_MAX_RUNS = 512
+MOST_ALERTS = 256
 
 SnapshotPair: TypeAlias = tuple[JobSnapshot | None, JobSnapshot]
 """The snapshot before, for rates, and the newest."""
 
 
 class Follower:
-    """Data for one server that is not sent yet: the newest snapshot, and up to 256 alerts."""
+    """Data for one server that is not sent yet: the newest snapshot, and up to 256 alerts.
+
+    A follower with more alerts is cut off: a server that asks again gets the current state.
+    """
 
     def __init__(self) -> None:
-        self.sight: SnapshotPair | None = None
-        self.alerts: deque[Alert] = deque(maxlen=_MOST_ALERTS)
+        self.pair: SnapshotPair | None = None
+        self.alerts: list[Alert] = []
+        self.lost = 0
+        """Alerts beyond the bound; the follower is cut off if there are any."""
         self.changed = asyncio.Event()
+
+    def give(self, pair: SnapshotPair, alerts: Sequence[Alert]) -> None:
+        self.pair = pair
+        # After a gap nothing more is added: alerts stay in order.
+        room = 0 if self.lost else MOST_ALERTS - len(self.alerts)
+        self.alerts += alerts[:room]
+        self.lost += len(alerts[room:])
+        self.changed.set()
 
     def take(self) -> tuple[SnapshotPair | None, tuple[Alert, ...]]:
         """Return the newest snapshot unless it was taken already, and the alerts."""
-        told = self.sight, tuple(self.alerts)
-        self.sight = None
+        taken = self.pair, tuple(self.alerts)
+        self.pair = None
         self.alerts.clear()
         self.changed.clear()
-        return told
+        return taken
 
 
 @dataclass(eq=False, slots=True)
@@ -69,69 +81,66 @@ class SnapshotStore:
         judge: Callable[[], Judge],
         output: Callable[[JobIdentity], float | None] = lambda _: None,
         *,
-        told: Callable[[float], float] = lambda here_s: here_s,
+        to_server_time: Callable[[float], float] = lambda here_s: here_s,
         leaps: Callable[[], int] = lambda: 0,
     ) -> None:
         """`judge` creates a judge for each run; `output` returns when a job last wrote.
 
-        Both times are by the servers' clock. `told` converts a time of the node's clock to the
-        servers'. `leaps` returns how often that time stepped.
+        Both times are by the servers' clock. `to_server_time` converts a time of the node's clock
+        to the servers'. `leaps` returns how often that time stepped.
         """
         self._judge = judge
         self._output = output
-        self._told = told
+        self._to_server_time = to_server_time
         self._leaps = leaps
         self._leapt = leaps()
-        self._lives: dict[JobIdentity, JobRun] = {}
+        self._runs: dict[JobIdentity, JobRun] = {}
         self._arrival = asyncio.Event()
 
     def appeared(self, identity: JobIdentity) -> None:
-        if identity in self._lives:
+        if identity in self._runs:
             return
-        self._lives[identity] = JobRun(identity, self._judge())
-        if len(self._lives) > _MOST_LIVES:
-            over = next((each for each in self._lives.values() if each.ended), None)
+        self._runs[identity] = JobRun(identity, self._judge())
+        if len(self._runs) > _MAX_RUNS:
+            over = next((each for each in self._runs.values() if each.ended), None)
             if over is not None:
-                del self._lives[over.identity]
+                del self._runs[over.identity]
         self._arrival.set()
         self._arrival = asyncio.Event()
 
     def measured(self, snapshot: JobSnapshot) -> None:
         self.appeared(snapshot.identity)
-        life = self._lives[snapshot.identity]
+        run = self._runs[snapshot.identity]
         if self._leaps() != self._leapt:
             self._leapt = self._leaps()
-            for each in self._lives.values():
+            for each in self._runs.values():
                 each.before = each.now = None
                 each.judge = self._judge()
-        life.before, life.now = life.now, snapshot
-        alerts = self._judged(life, snapshot)
-        for follower in life.followers:
-            follower.sight = (life.before, snapshot)
-            follower.alerts.extend(alerts)
-            follower.changed.set()
+        run.before, run.now = run.now, snapshot
+        alerts = self._judged(run, snapshot)
+        for follower in run.followers:
+            follower.give((run.before, snapshot), alerts)
 
     def ended(self, identity: JobIdentity) -> None:
-        life = self._lives.get(identity)
-        if life is not None:
-            life.ended = True
-            life.before = life.now = None
-            for follower in life.followers:
+        run = self._runs.get(identity)
+        if run is not None:
+            run.ended = True
+            run.before = run.now = None
+            for follower in run.followers:
                 follower.changed.set()
 
     def find(self, job_id: int, started: float) -> JobRun | None:
         """Return the newest run of the job that began within the attempt."""
-        lives = [
-            life
-            for life in self._lives.values()
-            if life.identity.job_id == job_id
-            and self.began(life.identity) >= started - CLOCK_SLACK_S
+        runs = [
+            run
+            for run in self._runs.values()
+            if run.identity.job_id == job_id and self.began(run.identity) >= started - CLOCK_SLACK_S
         ]
-        return max(lives, key=lambda life: life.identity.started, default=None)
+        return max(runs, key=lambda run: run.identity.started, default=None)
 
     def began(self, identity: JobIdentity) -> float:
         """Return when a job began here, by the servers' clock."""
-        return self._told(identity.started)
+        return self._to_server_time(identity.started)
 
     async def arrival(self) -> None:
         """Wait until a job appears."""
@@ -139,11 +148,11 @@ class SnapshotStore:
 
     def newest(self) -> Iterator[JobSnapshot]:
         """Return the newest snapshot of every job on the node."""
-        return (life.now for life in self._lives.values() if life.now is not None)
+        return (run.now for run in self._runs.values() if run.now is not None)
 
-    def _judged(self, life: JobRun, snapshot: JobSnapshot) -> tuple[Alert, ...]:
+    def _judged(self, run: JobRun, snapshot: JobSnapshot) -> tuple[Alert, ...]:
         try:
-            return life.judge.see(snapshot, self._output(life.identity))
+            return run.judge.see(snapshot, self._output(run.identity))
         except Exception:  # noqa: BLE001 - a rule's defect must not keep samples from being taken
-            _log.exception("job %d can't be judged", life.identity.job_id)
+            _log.exception("job %d can't be judged", run.identity.job_id)
             return ()

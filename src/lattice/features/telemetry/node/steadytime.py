@@ -36,7 +36,6 @@ class SteadyTime:
         """Number of steps: no rate may span one."""
 
     def now(self) -> float:
-        """Return the current time."""
         monotonic = self._clock.monotonic()
         wrong_s = self._wanted_s() - self._offset_s
         if not self._measured and self._ahead_s() is not None:

@@ -14,12 +14,17 @@ from lattice.access.journal import RefusalJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound
 from lattice.domain.allocation import Allocation
-from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.attempts import AttemptLookup, JobAttempt
 from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.telemetry.convert.batches import JobColumns, Unpacked, measured_count
+from lattice.features.telemetry.convert.batches import (
+    JobColumns,
+    StoredBatch,
+    Unpacked,
+    measured_count,
+)
 from lattice.features.telemetry.convert.stamps import points_of, series_points, stamps_of
-from lattice.features.telemetry.service.sample_writer import SampleWriting, TakenSamples
+from lattice.features.telemetry.service.sample_writer import SampleWriting
 
 AHEAD_S = 60.0
 """How far in the future a sample's time may be."""
@@ -27,7 +32,7 @@ OLDEST_S = 24 * 3600.0
 OUTSIDE_S = 120.0
 """How long before an attempt's start or after its end its processes may be measured."""
 _FROM_NODES = frozenset(Provenance) - {Provenance.SLURM_ACCOUNTING, Provenance.UNAVAILABLE}
-_UNKNOWN_KEPT_S = 30.0
+_UNKNOWN_TTL_S = 30.0
 _MOST_UNKNOWN = 10_000
 
 
@@ -61,14 +66,14 @@ class SampleIntake:
 
     def __init__(
         self,
-        whose: Whose,
+        find_attempt: AttemptLookup,
         writing: SampleWriting,
         clock: Clock,
         journal: RefusalJournal,
         is_sensitive: Callable[[Allocation], bool],
     ) -> None:
         """Samples of `is_sensitive` allocations are never stored."""
-        self._whose = whose
+        self._find_attempt = find_attempt
         self._writing = writing
         self._clock = clock
         self._journal = journal
@@ -77,7 +82,7 @@ class SampleIntake:
         self._lost: dict[str, int] = {}
         self.counts = IntakeCounts()
 
-    async def store(self, node: str, batch: Unpacked) -> TakenSamples:
+    async def store(self, node: str, batch: Unpacked) -> StoredBatch:
         """Return when the store has all valid samples. On `Unavailable` the node keeps the batch.
 
         Storing the same batch again adds nothing.
@@ -91,13 +96,13 @@ class SampleIntake:
                 series.extend(self._stamped(node, attempt, job, tally))
             except _Refused as refusal:
                 tally.add(job.count, str(refusal))
-        written = await self._writing.write(series) if series else TakenSamples(0)
+        written = await self._writing.write(series) if series else StoredBatch(0)
         tally.add(written.refused, written.reason)
         self.counts.samples_stored_total += written.stored
         self.counts.samples_refused_total += tally.refused
         if tally.refused:
             self._journal.refused("StoreSamples", node, f"{tally.refused} samples: {tally.reason}")
-        return TakenSamples(written.stored, tally.refused, tally.reason)
+        return StoredBatch(written.stored, tally.refused, tally.reason)
 
     async def _attempt(self, node: str, job: JobColumns) -> JobAttempt:
         key = (node, job.job_id, job.started)
@@ -106,11 +111,11 @@ class SampleIntake:
         if self._unknown.get(key, 0.0) > now:
             raise _Refused(f"job {job.job_id} did not run there")
         try:
-            attempt = await self._whose(*key)
+            attempt = await self._find_attempt(*key)
         except NotFound:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
-            self._unknown[key] = now + _UNKNOWN_KEPT_S
+            self._unknown[key] = now + _UNKNOWN_TTL_S
             raise _Refused(f"job {job.job_id} did not run there") from None
         if self._is_sensitive(attempt.allocation):
             raise _Refused("what is sensitive does not stand in the shared store")
@@ -120,7 +125,7 @@ class SampleIntake:
         self, node: str, attempt: JobAttempt, job: JobColumns, tally: _Tally
     ) -> Iterator[SeriesPoints]:
         first, last = self._moments(attempt)
-        whose = stamps_of(attempt).on(node)
+        owner_labels = stamps_of(attempt).on(node)
         for column in job.series:
             if column.source not in _FROM_NODES:
                 count = measured_count(column.values)
@@ -128,11 +133,11 @@ class SampleIntake:
                 continue
             points = points_of(column, job.times_ms)
             if points and not (first <= points[0][0] and points[-1][0] <= last):
-                kept = tuple(each for each in points if first <= each[0] <= last)
-                tally.add(len(points) - len(kept), "of a moment at which the job was not there")
-                points = kept
+                inside = tuple(each for each in points if first <= each[0] <= last)
+                tally.add(len(points) - len(inside), "of a moment at which the job was not there")
+                points = inside
             if points:
-                yield series_points(column, whose, points)
+                yield series_points(column, owner_labels, points)
 
     def _moments(self, attempt: JobAttempt) -> tuple[float, float]:
         """Return the earliest and the latest time of a sample of this attempt."""

@@ -23,11 +23,11 @@ from lattice.domain.attempts import attempts_of, named
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.convert.job_settings import NodeJobSettings, StampedRun
 from lattice.features.telemetry.convert.stamps import stamps_of
-from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
 from lattice.features.telemetry.service.modes import AgreedModes, SwitchedMode
 
-LOOK_EVERY_S = 0.25
+CHECK_EVERY_S = 0.25
 CONFIRM_EVERY_S = 10.0
 """How often a node that writes directly gets the same settings again."""
 
@@ -49,7 +49,7 @@ class _Here:
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class _JobSettings:
     """The settings of one job."""
 
     nodes: str
@@ -88,30 +88,30 @@ class JobSettingsPublisher:
         self._as_of = 0.0
         self._allocations: tuple[Allocation, ...] | None = None
         self._switched: Mapping[str, SwitchedMode] | None = None
-        self._look_again_at = 0.0
-        self._words: dict[int, _Word] = {}
+        self._check_again_at = 0.0
+        self._jobs: dict[int, _JobSettings] = {}
         self._by_node: dict[str, dict[int, _Here]] = {}
         self._listeners: dict[str, set[asyncio.Event]] = {}
 
     async def run(self) -> None:
         """Check for changes until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            self.check()
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    async def follow(self, node: str) -> AsyncIterator[ToldJobs]:
+    async def follow(self, node: str) -> AsyncIterator[NodeJobSettings]:
         """Yield the current settings, then every change."""
         changed = asyncio.Event()
         listeners = self._listeners.setdefault(node, set())
         listeners.add(changed)
-        told: ToldJobs | None = None
+        settings: NodeJobSettings | None = None
         try:
             while True:
                 changed.clear()
-                now = self.told(node)
-                if told is None or now != told or (now.runs and now.as_of > told.as_of):
-                    told = now
-                    yield told
+                now = self.settings(node)
+                if settings is None or now != settings or (now.runs and now.as_of > settings.as_of):
+                    settings = now
+                    yield settings
                 await self._news(changed)
         finally:
             listeners.discard(changed)
@@ -125,10 +125,9 @@ class JobSettingsPublisher:
         with suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), CONFIRM_EVERY_S)
 
-    def told(self, node: str) -> ToldJobs:
-        """Return this node's current settings."""
+    def settings(self, node: str) -> NodeJobSettings:
         here = self._by_node.get(node, {})
-        return ToldJobs(
+        return NodeJobSettings(
             modes={job_id: each.mode for job_id, each in here.items() if each.mode is not None},
             usual=self._modes.usual,
             gpus={job_id: each.gpus for job_id, each in here.items() if each.gpus is not None},
@@ -137,7 +136,7 @@ class JobSettingsPublisher:
             as_of=self._as_of if self._run_of is not None else 0.0,
         )
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Apply changes and wake the followers concerned."""
         try:
             cluster = self._scheduler.live().cluster
@@ -146,24 +145,24 @@ class JobSettingsPublisher:
         allocations = cluster.allocations
         switched, now = self._modes.switched, self._clock.now().timestamp()
         same = allocations is self._allocations and switched is self._switched
-        if same and now < self._look_again_at:
+        if same and now < self._check_again_at:
             self._as_of = cluster.read_at.timestamp()
             return
         in_force = {name: each for name, each in switched.items() if each.holds(now)}
-        self._look_again_at = min(
+        self._check_again_at = min(
             (each.until for each in in_force.values() if each.until is not None),
             default=float("inf"),
         )
-        self._take(dict(self._words_of(cluster, in_force)))
+        self._take(dict(self._jobs_with_settings(cluster, in_force)))
         # Last, so that a failure is retried.
         self._allocations, self._switched = allocations, switched
         self._as_of = cluster.read_at.timestamp()
 
-    def _take(self, words: dict[int, _Word]) -> None:
-        before, self._words = self._words, words
+    def _take(self, jobs: dict[int, _JobSettings]) -> None:
+        before, self._jobs = self._jobs, jobs
         concerned: set[str] = set()
-        for job_id in before.keys() | words.keys():
-            old, new = before.get(job_id), words.get(job_id)
+        for job_id in before.keys() | jobs.keys():
+            old, new = before.get(job_id), jobs.get(job_id)
             if old == new:
                 continue
             for node in old.by_node() if old else ():
@@ -172,16 +171,16 @@ class JobSettingsPublisher:
                 if not here:
                     self._by_node.pop(node, None)
                 concerned.add(node)
-            for node, told in new.by_node().items() if new else ():
-                self._by_node.setdefault(node, {})[job_id] = told
+            for node, settings in new.by_node().items() if new else ():
+                self._by_node.setdefault(node, {})[job_id] = settings
                 concerned.add(node)
         for node in concerned & self._listeners.keys():
             for changed in self._listeners[node]:
                 changed.set()
 
-    def _words_of(
+    def _jobs_with_settings(
         self, cluster: LiveCluster, in_force: Mapping[str, SwitchedMode]
-    ) -> Iterable[tuple[int, _Word]]:
+    ) -> Iterable[tuple[int, _JobSettings]]:
         """Yield the running jobs that need settings."""
         for each in cluster.allocations:
             if not each.nodes or each.state.finished or each.state.waiting:
@@ -191,10 +190,10 @@ class JobSettingsPublisher:
             unsaid = bool(each.gpus) and not each.gpu_indices
             run = self._run_of(each, cluster) if self._run_of is not None else None
             if mode is not None or unsaid or each.gpu_indices or run is not None:
-                yield each.job_id, _Word(each.nodes, each.gpu_indices, mode, unsaid, run)
+                yield each.job_id, _JobSettings(each.nodes, each.gpu_indices, mode, unsaid, run)
 
 
-def run_under_way(is_sensitive: Callable[[Allocation], bool], clock: Clock) -> RunOf:
+def current_run(is_sensitive: Callable[[Allocation], bool], clock: Clock) -> RunOf:
     """Return a `RunOf` for a site that trusts its nodes. Sensitive work is never labelled."""
 
     def run_of(allocation: Allocation, cluster: LiveCluster) -> StampedRun | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lattice.access.actor import Actor
@@ -20,12 +19,6 @@ from lattice.features.telemetry.service.modes import AgreedModes, SwitchedMode
 
 _SHORTEST_S = 10
 _LONGEST_S = 30 * 24 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    mode: Mode
-    lasts_s: int | None
 
 
 class TelemetrySwitching:
@@ -55,11 +48,11 @@ class TelemetrySwitching:
                 "answer.",
                 hint="Try again in a minute.",
             )
-        return await self._told(found, self._modes.of(allocation.ref))
+        return await self._answer(found, self._modes.of(allocation.ref))
 
     async def switch(self, actor: Actor, order: TelemetryOrder) -> Telemetry:
         """Switch the mode. Raises `JobEnded`, and `RateLimited` at the site's limit."""
-        name, asked = order.id, _asked(order, self._modes.usual)
+        name, lasts_s = order.id, _lasts_s(order, self._modes.usual)
         found = await self._finder.find(actor, Permission.SWITCH_TELEMETRY, name)
         allocation = _only(found, name)
         if allocation.state.finished:
@@ -76,20 +69,20 @@ class TelemetrySwitching:
         now = self._clock.now().timestamp()
         switched = SwitchedMode(
             allocation=allocation.ref,
-            mode=asked.mode,
-            until=None if asked.lasts_s is None else now + asked.lasts_s,
+            mode=order.mode,
+            until=None if lasts_s is None else now + lasts_s,
             set_by=actor.user or actor.sub,
             since=now,
         )
         await self._modes.switch(switched)
-        lasts = f" for {age(asked.lasts_s)}" if asked.lasts_s else ""
-        self._journal.acted("telemetry", allocation.ref, actor.sub, asked.mode.value + lasts)
-        usual = asked.mode is self._modes.usual
-        return await self._told(
+        lasts = f" for {age(lasts_s)}" if lasts_s else ""
+        self._journal.acted("telemetry", allocation.ref, actor.sub, order.mode.value + lasts)
+        usual = order.mode is self._modes.usual
+        return await self._answer(
             found, self._modes.in_force(allocation.ref, None if usual else switched)
         )
 
-    async def _told(self, found: Found, mode: ModeInForce) -> Telemetry:
+    async def _answer(self, found: Found, mode: ModeInForce) -> Telemetry:
         until = mode.until
         return Telemetry(
             allocation=found.allocation.id,
@@ -109,11 +102,12 @@ class TelemetrySwitching:
         return await self._notes.of((found.allocation,)) if self._notes else ()
 
 
-def _asked(order: TelemetryOrder, usual: Mode) -> _Asked:
+def _lasts_s(order: TelemetryOrder, usual: Mode) -> int | None:
+    """Return for how many seconds the mode holds; None without an end. Raises `UsageError`."""
     lasts_s = order.duration_s
     debug = order.mode is Mode.DEBUG and usual is not Mode.DEBUG
     if not lasts_s:
-        return _Asked(order.mode, DEBUG_S if debug else None)
+        return DEBUG_S if debug else None
     if order.mode is usual:
         raise UsageError(
             f"{order.mode.value} is the usual mode here and has no end.",
@@ -125,7 +119,7 @@ def _asked(order: TelemetryOrder, usual: Mode) -> _Asked:
             f"{order.mode.value} can't last {age(max(lasts_s, 0))}.",
             hint=f"From {_SHORTEST_S} s to {age(longest_s)}; switch again when it is over.",
         )
-    return _Asked(order.mode, lasts_s)
+    return lasts_s
 
 
 def _only(found: Found, name: str) -> Allocation:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lattice.base.clock import Clock
@@ -28,7 +28,7 @@ MOST_SWITCHED = 20_000
 _MOST_TRIES = 8
 _MOST_SWEPT = 50
 _SWEEP_EVERY_S = 3600.0
-_KEPT_S = 3600.0
+_RETENTION_S = 3600.0
 
 Unfinished = Callable[[], frozenset[str] | None]
 """Returns the `ref` of every unfinished allocation; None if that is not reliable now."""
@@ -75,7 +75,6 @@ class AgreedModes:
 
     @property
     def source(self) -> Source:
-        """The source of the view."""
         return self._view.source
 
     @property
@@ -100,7 +99,6 @@ class AgreedModes:
         return self.in_force(name, switched)
 
     def in_force(self, name: str, switched: SwitchedMode | None) -> ModeInForce:
-        """Return the mode that is in force now."""
         name = name.partition("@")[0]
         if switched is None or not switched.holds(self._now()):
             return ModeInForce(allocation=name, mode=self.usual, interval_s=self.usual.interval_s)
@@ -148,13 +146,13 @@ class AgreedModes:
             self._check_room(after, now)
             after[order.allocation] = order.until or 0.0
         key = MODES + order.allocation
-        changes: list[Change] = [Delete(key) if usual else Put(key, _written(order))]
+        changes: list[Change] = [Delete(key) if usual else Put(key, _json(asdict(order)))]
         over = [name for name in before if name not in after and name != order.allocation]
         changes += [Delete(MODES + name) for name in over[:_MOST_SWEPT]]
         # Entries with keys that are not removed yet stay listed as expired.
         after |= {name: before[name] for name in over[_MOST_SWEPT:] if before[name] <= now}
         if after != before:
-            changes.append(Put(DEBUGGING, json.dumps(after, separators=(",", ":")).encode()))
+            changes.append(Put(DEBUGGING, _json(after)))
         return changes
 
     def _still_needed(self, debugging: dict[str, float]) -> dict[str, float]:
@@ -190,7 +188,7 @@ class AgreedModes:
             for each in self.switched.values()
             if each.mode is not Mode.DEBUG
             and each.allocation not in unfinished
-            and each.since < now - _KEPT_S
+            and each.since < now - _RETENTION_S
         ]
         entries = self._entries or {}
         for name in old[:_MOST_SWEPT]:
@@ -205,35 +203,28 @@ class AgreedModes:
 def switched_of(entry: Entry) -> SwitchedMode | None:
     """Return the mode in a record, or None if it can't be parsed: then the default applies."""
     try:
-        told: Any = json.loads(entry.value)
-        until = told["until"]
+        record: Any = json.loads(entry.value)
+        until = record["until"]
         return SwitchedMode(
-            allocation=str(told["allocation"]),
-            mode=Mode(told["mode"]),
+            allocation=str(record["allocation"]),
+            mode=Mode(record["mode"]),
             until=None if until is None else float(until),
-            set_by=str(told["set_by"]),
-            since=float(told["since"]),
+            set_by=str(record["set_by"]),
+            since=float(record["since"]),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def _written(each: SwitchedMode) -> bytes:
-    told = {
-        "allocation": each.allocation,
-        "mode": each.mode.value,
-        "until": each.until,
-        "set_by": each.set_by,
-        "since": each.since,
-    }
-    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def _debugging_of(entry: Entry | None) -> dict[str, float]:
     if entry is None:
         return {}
     try:
-        told: Any = json.loads(entry.value)
-        return {str(name): float(until) for name, until in told.items()}
+        record: Any = json.loads(entry.value)
+        return {str(name): float(until) for name, until in record.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -8,6 +8,7 @@ reported back when it answers. An alert is reported once, even after lost messag
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.domain.alert import Alert, Phase
-from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.attempts import AttemptLookup, JobAttempt
 from lattice.domain.node_snapshot import (
     NodeAlert,
     NodeBack,
@@ -26,20 +27,55 @@ from lattice.domain.node_snapshot import (
     NodeStale,
     NodeUnreachable,
 )
-from lattice.domain.stream import NodeStreams, StreamQuestion
+from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion
 from lattice.domain.telemetry import ModeOf
-from lattice.features.telemetry.convert.looks import BadSnapshot, LookNews, Want, tell_of
-from lattice.features.telemetry.service.followed import FollowedNews
-from lattice.features.telemetry.service.questions import question
-from lattice.observe.node_questions import OTHER_RUN, NoAnswer, is_own_run
+from lattice.features.telemetry.convert.snapshots import (
+    AgentNews,
+    BadSnapshot,
+    SnapshotRequest,
+    Want,
+    news_of,
+    opening_bytes,
+)
+from lattice.observe.node_questions import (
+    OTHER_RUN,
+    NoAnswer,
+    is_own_run,
+    started_s,
+    stream_question,
+)
 from lattice.observe.node_stream import NodeStream, SharedStreams
 from lattice.wire.conduit import Conduit
 
+MOST_BEHIND = 1_000
+"""Messages that wait for one follower."""
 MOST_ALERTS = 256
 """Per node."""
 _TOO_MANY = "it tells of more alerts than there can be"
 _IDLE_S = 10.0
 _OVER_PAUSE_S = 5.0
+
+
+def question(
+    signer: GrantSigner,
+    attempt: JobAttempt,
+    node: str,
+    want: Want,
+    *,
+    session: str = "",
+    resume: bool = False,
+) -> StreamQuestion:
+    job_id = attempt.allocation.job_id
+    return stream_question(
+        signer,
+        StreamKind.METRICS,
+        node,
+        job_id,
+        opening_bytes(SnapshotRequest(job_id, want, started_s(attempt))),
+        session=session,
+        resume=resume,
+        lane=Lane.BULK if want is Want.FOLLOW else Lane.INTERACTIVE,
+    )
 
 
 def two_missed(interval_s: float) -> float:
@@ -54,9 +90,62 @@ class Means:
     nodes: NodeStreams
     signer: GrantSigner
     clock: Clock
-    whose: Whose
+    find_attempt: AttemptLookup
     modes: ModeOf
     patience: Callable[[float], float] = two_missed
+
+
+class FollowedNews:
+    """The queue of one follower over all nodes. It is bounded, and alerts are never dropped.
+
+    `lost` counts dropped measurements.
+    """
+
+    def __init__(self, most: int = MOST_BEHIND, on_lost: Callable[[], None] = lambda: None) -> None:
+        self._on_lost = on_lost
+        self._most = most
+        self._waiting: deque[NodeNews] = deque()
+        self._came = asyncio.Event()
+        self.lost = 0
+
+    def give(self, news: NodeNews) -> None:
+        """Add news. A full queue drops its oldest measurement, and nothing else."""
+        if len(self._waiting) >= self._most:
+            oldest = next((each for each in self._waiting if isinstance(each, NodeMeasured)), None)
+            if oldest is not None:
+                self._waiting.remove(oldest)
+                self._note_lost()
+            elif isinstance(news, NodeMeasured):
+                self._note_lost()
+                return
+            elif isinstance(news, NodeAlert):
+                self._forget_older(news)
+        self._waiting.append(news)
+        self._came.set()
+
+    def _note_lost(self) -> None:
+        self.lost += 1
+        self._on_lost()
+
+    def _forget_older(self, news: NodeAlert) -> None:
+        """Remove an older entry of the same alert."""
+        for each in self._waiting:
+            if (
+                isinstance(each, NodeAlert)
+                and each.node == news.node
+                and each.alert.key == news.alert.key
+            ):
+                self._waiting.remove(each)
+                return
+
+    def __aiter__(self) -> FollowedNews:
+        return self
+
+    async def __anext__(self) -> NodeNews:
+        while not self._waiting:
+            self._came.clear()
+            await self._came.wait()
+        return self._waiting.popleft()
 
 
 class NodeFollow(NodeStream):
@@ -71,7 +160,7 @@ class NodeFollow(NodeStream):
         self._attempt = attempt
         self._means = means
         self._clock = means.clock
-        self._sight: NodeSnapshot | None = None
+        self._snapshot: NodeSnapshot | None = None
         self._measured_s = 0.0
         self._standing: dict[tuple[str, str], Alert] = {}
         self._silence: NodeUnreachable | None = None
@@ -90,12 +179,12 @@ class NodeFollow(NodeStream):
             follower.give(NodeOver(self.node))
         elif self._silence is not None:
             follower.give(NodeStale(self._silence))
-        elif self._sight is not None:
+        elif self._snapshot is not None:
             firing = tuple(self._standing.values())
-            follower.give(NodeMeasured(replace(self._sight, firing=firing)))
+            follower.give(NodeMeasured(replace(self._snapshot, firing=firing)))
         self.followers.append(follower)
 
-    def _tell(self, news: NodeNews) -> None:
+    def _publish(self, news: NodeNews) -> None:
         for each in self.followers:
             each.give(news)
 
@@ -120,10 +209,10 @@ class NodeFollow(NodeStream):
         job_id = self._attempt.allocation.job_id
         while (message := await self._received(conduit)) is not None:
             try:
-                tell = tell_of(bytes(message), self.node, job_id)
+                news = news_of(bytes(message), self.node, job_id)
             except BadSnapshot as error:
                 raise NoAnswer(str(error)) from None
-            await self._take(tell)
+            await self._take(news)
         await conduit.send(b"", last=True)
 
     async def _received(self, conduit: Conduit) -> bytes | None:
@@ -140,45 +229,49 @@ class NodeFollow(NodeStream):
     def _interval_s(self) -> float:
         # The longer of both: after a switch the node still samples at the old interval.
         usual = self._means.modes(self._attempt.allocation.ref).interval_s
-        return max(usual, self._sight.now.resolution_s) if self._sight else usual
+        return max(usual, self._snapshot.now.resolution_s) if self._snapshot else usual
 
-    async def _take(self, tell: LookNews | None) -> None:
-        if isinstance(tell, NodeMeasured):
+    async def _take(self, news: AgentNews | None) -> None:
+        if isinstance(news, NodeMeasured):
             if not await is_own_run(
-                self._means.whose, self._attempt, self.node, tell.sight.now.identity.started
+                self._means.find_attempt,
+                self._attempt,
+                self.node,
+                news.snapshot.now.identity.started,
             ):
                 raise NoAnswer(OTHER_RUN)
-            self._take_sight(tell.sight)
-        elif isinstance(tell, NodeAlert):
+            self._take_snapshot(news.snapshot)
+        elif isinstance(news, NodeAlert):
             if not self._anew:
-                self._take_alert(tell.alert)
+                self._take_alert(news.alert)
             elif len(self._early) < MOST_ALERTS:
-                self._early.append(tell.alert)
+                self._early.append(news.alert)
             else:
                 raise NoAnswer(_TOO_MANY)
-        elif isinstance(tell, NodeOver) and not self._over:
+        elif isinstance(news, NodeOver) and not self._over:
             self._over = True
             self._reached()
-            self._tell(tell)
+            self._publish(news)
 
-    def _take_sight(self, sight: NodeSnapshot) -> None:
+    def _take_snapshot(self, snapshot: NodeSnapshot) -> None:
         self._reached()
         self._over = False
-        self._sight, self._measured_s = sight, self._clock.monotonic()
+        self._snapshot, self._measured_s = snapshot, self._clock.monotonic()
         early, self._early = self._early, []
         for alert in early:
             self._take_alert(alert)
-        self._tell(NodeMeasured(sight))
-        for alert in sight.firing:
-            self._take_alert(alert)
-        self._doubted.difference_update(alert.key for alert in sight.firing)
+        self._publish(NodeMeasured(snapshot))
+        firing = {alert.key for alert in snapshot.firing}
+        self._doubted -= firing
         if self._anew:
             self._anew = False
-            there = {alert.key for alert in sight.firing}
-            self._doubted.update(key for key in self._standing if key not in there)
-        self._settle(sight)
+            self._doubted |= self._standing.keys() - firing
+        # First, so that alerts that are over make room for new ones.
+        self._settle(snapshot)
+        for alert in snapshot.firing:
+            self._take_alert(alert)
 
-    def _settle(self, sight: NodeSnapshot) -> None:
+    def _settle(self, snapshot: NodeSnapshot) -> None:
         """Clear earlier alerts, or report them as unknown while the node can't tell."""
         for key in sorted(self._doubted):
             alert = self._standing.get(key)
@@ -186,12 +279,12 @@ class NodeFollow(NodeStream):
                 self._doubted.discard(key)
                 continue
             phase, why = Phase.UNKNOWN, "The node looks anew. It was"
-            if sight.knows_of(alert.since):
+            if snapshot.knows_of(alert.since):
                 phase, why = Phase.CLEARED, "No longer so, since the node was not heard"
                 self._doubted.discard(key)
             if alert.phase is not phase:
-                words = f"{why}: {alert.words}"
-                self._take_alert(replace(alert, phase=phase, time=sight.now.time, words=words))
+                text = f"{why}: {alert.text}"
+                self._take_alert(replace(alert, phase=phase, time=snapshot.now.time, text=text))
 
     def _take_alert(self, alert: Alert) -> None:
         """Report an alert once for each of its phases."""
@@ -202,33 +295,33 @@ class NodeFollow(NodeStream):
         else:
             if before is not None and (before.phase, before.since) == (alert.phase, alert.since):
                 return
-            self._standing[alert.key] = alert
-            if len(self._standing) > MOST_ALERTS:
-                self._standing.clear()
+            if before is None and len(self._standing) >= MOST_ALERTS:
+                # The known ones stay: they are not reported again, and their end is.
                 raise NoAnswer(_TOO_MANY)
-        self._tell(NodeAlert(self.node, alert))
+            self._standing[alert.key] = alert
+        self._publish(NodeAlert(self.node, alert))
 
     def _reached(self) -> None:
         if self._silence is None:
             return
         gone_s = self._clock.monotonic() - (self._silent_from_s or self._clock.monotonic())
         self._silence = self._silent_from_s = None
-        self._tell(NodeBack(self.node, gone_s))
+        self._publish(NodeBack(self.node, gone_s))
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         """The node is connected again; its last snapshot is current unless it is too old."""
         since_s = self._clock.monotonic() - self._measured_s
-        if self._sight is not None and since_s < self._means.patience(self._interval_s):
+        if self._snapshot is not None and since_s < self._means.patience(self._interval_s):
             self._reached()
 
     def lost(self, why: str) -> None:
         """Report the node as stale to the followers."""
         if self._silence is not None or self._over:
             return
-        since = self._sight.now.time if self._sight else None
+        since = self._snapshot.now.time if self._snapshot else None
         self._silence = NodeUnreachable(self.node, why, since)
         self._silent_from_s = self._clock.monotonic()
-        self._tell(NodeStale(self._silence))
+        self._publish(NodeStale(self._silence))
 
 
 class NodeFollows:
@@ -241,7 +334,6 @@ class NodeFollows:
 
     @property
     def open(self) -> int:
-        """The number of open streams."""
         return self._streams.open
 
     @contextmanager

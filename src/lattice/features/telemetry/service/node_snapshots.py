@@ -13,11 +13,21 @@ from lattice.domain.node_snapshot import (
     NodeSnapshot,
     NodeUnreachable,
 )
-from lattice.features.telemetry.convert.looks import Want
-from lattice.features.telemetry.service.followed import FollowedNews
-from lattice.features.telemetry.service.node_follow import Means, NodeFollows
-from lattice.features.telemetry.service.questions import answers, question
-from lattice.observe.node_questions import OTHER_RUN, NoAnswer, ask_all, is_own_run, nodes_of
+from lattice.features.telemetry.convert.snapshots import Want, news_of
+from lattice.features.telemetry.service.node_follow import (
+    FollowedNews,
+    Means,
+    NodeFollows,
+    question,
+)
+from lattice.observe.node_questions import (
+    OTHER_RUN,
+    NoAnswer,
+    ask_all,
+    is_own_run,
+    node_answers,
+    nodes_of,
+)
 
 
 class AgentSnapshots:
@@ -26,7 +36,7 @@ class AgentSnapshots:
     def __init__(self, means: Means) -> None:
         self._nodes = means.nodes
         self._signer = means.signer
-        self._whose = means.whose
+        self._find_attempt = means.find_attempt
         self._follows = NodeFollows(means)
         self.dropped_total = 0
         """Measurements that were dropped for slow followers."""
@@ -39,24 +49,26 @@ class AgentSnapshots:
     async def aclose(self) -> None:
         await self._follows.aclose()
 
-    async def look(
+    async def read(
         self, attempt: JobAttempt, *, only: Collection[str] | None = None, within_s: float = 3.0
     ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
         """Ask every node once, in parallel. Never raises."""
         names = [each for each in nodes_of(attempt) if only is None or each in only]
-        found, silences = await ask_all(names, lambda node: self._look(attempt, node), within_s)
+        found, silences = await ask_all(names, lambda node: self._ask(attempt, node), within_s)
         return tuple(found.values()), silences
 
-    async def _look(self, attempt: JobAttempt, node: str) -> NodeSnapshot:
-        asked = question(self._signer, attempt, node, Want.LOOK)
-        async with aclosing(answers(self._nodes, asked, attempt.allocation.job_id)) as told:
-            tell = await anext(told, None)
-        if isinstance(tell, NodeMeasured):
-            began = tell.sight.now.identity.started
-            if not await is_own_run(self._whose, attempt, node, began):
+    async def _ask(self, attempt: JobAttempt, node: str) -> NodeSnapshot:
+        asked = question(self._signer, attempt, node, Want.ONCE)
+        async with aclosing(node_answers(self._nodes, asked)) as messages:
+            message = await anext(messages, None)
+        job_id = attempt.allocation.job_id
+        news = news_of(message, node, job_id) if message is not None else None
+        if isinstance(news, NodeMeasured):
+            began = news.snapshot.now.identity.started
+            if not await is_own_run(self._find_attempt, attempt, node, began):
                 raise NoAnswer(OTHER_RUN)
-            return tell.sight
-        if isinstance(tell, NodeOver):
+            return news.snapshot
+        if isinstance(news, NodeOver):
             raise NoAnswer("the job's processes are gone from it")
         raise NoAnswer("it does not know this job")
 

@@ -17,6 +17,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metricstore import MetricStore, SeriesPoints, StoreSilent, WriteRefused
+from lattice.features.telemetry.convert.batches import StoredBatch
 
 _log = logging.getLogger(__name__)
 
@@ -28,15 +29,6 @@ LINGER_S = 0.03
 _WRITERS = 4
 _MOST_APART = 64
 """Most writes for the parts of a refused one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakenSamples:
-    """The result of a write."""
-
-    stored: int
-    refused: int = 0
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -53,7 +45,7 @@ class _Brought:
 
     series: Sequence[SeriesPoints]
     samples: int
-    done: asyncio.Future[TakenSamples]
+    done: asyncio.Future[StoredBatch]
 
 
 class SampleWriting:
@@ -78,7 +70,7 @@ class SampleWriting:
         self.waiting = 0
         self.counts = WritingCounts()
 
-    async def write(self, series: Sequence[SeriesPoints]) -> TakenSamples:
+    async def write(self, series: Sequence[SeriesPoints]) -> StoredBatch:
         """Return when the store has them. On `Unavailable` it may have none, some or all."""
         samples = sum(len(each.points) for each in series)
         if self.waiting and self.waiting + samples > self._most_waiting:
@@ -154,7 +146,7 @@ class SampleWriting:
                 await self._apart(parts[0], str(refusal))
         else:
             for each in parts:
-                _tell(each, TakenSamples(each.samples))
+                _finish(each, StoredBatch(each.samples))
 
     async def _apart(self, part: _Brought, reason: str) -> None:
         """Split by halves, down to the refused series."""
@@ -176,7 +168,7 @@ class SampleWriting:
                     # A retry stores the same samples again, which changes nothing.
                     _fail([part], str(silence))
                     return
-        _tell(part, TakenSamples(stored, part.samples - stored, f"the metric store: {reason}"))
+        _finish(part, StoredBatch(stored, part.samples - stored, f"the metric store: {reason}"))
 
     async def _written(self, series: Sequence[SeriesPoints]) -> None:
         began = self._clock.monotonic()
@@ -189,7 +181,7 @@ class SampleWriting:
         self.counts.write_seconds_total += self._clock.monotonic() - began
 
 
-def _tell(brought: _Brought, taken: TakenSamples) -> None:
+def _finish(brought: _Brought, taken: StoredBatch) -> None:
     if not brought.done.done():
         brought.done.set_result(taken)
 

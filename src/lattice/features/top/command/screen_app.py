@@ -19,7 +19,7 @@ from lattice.features.top.command.screen_view import KEYS, Line, ScreenView
 from lattice.features.top.model import TopAnswer, TopMode
 
 Ask = Callable[[TopMode, bool], TopAnswer]
-"""Requests a look in a mode; True adds the history."""
+"""Requests an answer in a mode; True adds the history."""
 _TICK_S = 1.0
 
 
@@ -53,7 +53,7 @@ class LiveTop(App[None]):
         super().__init__(ansi_color=True)
         self._ask = ask
         self._state = state
-        self._look = style
+        self._terminal_style = style
         self._clock = clock
         self._interval_s = interval_s
         self._asking = False
@@ -70,18 +70,16 @@ class LiveTop(App[None]):
     def on_mount(self) -> None:
         self.query_one("#body").focus()
         self.paint()
-        self.set_interval(self._interval_s, self.look)
+        self.set_interval(self._interval_s, self.poll)
         self.set_interval(_TICK_S, self.paint)
 
     def on_resize(self) -> None:
         self.paint()
 
-    def look(self, *, with_past: bool = False) -> None:
+    def poll(self, *, with_past: bool = False) -> None:
         """Send a request, unless nothing can change or one is under way."""
         state = self._state
-        if state.over and not with_past:
-            return
-        if state.paused and not with_past:
+        if (state.over or state.paused) and not with_past:
             return
         if self._asking:
             self._asked_again = self._asked_again or with_past
@@ -90,7 +88,7 @@ class LiveTop(App[None]):
         mode = state.mode
         self.run_worker(
             lambda: self._answered(mode, with_past=with_past),
-            name="look",
+            name="poll",
             thread=True,
             exit_on_error=False,
         )
@@ -110,7 +108,7 @@ class LiveTop(App[None]):
         self.paint()
         if self._asked_again or mode is not self._state.mode:
             self._asked_again = False
-            self.look(with_past=True)
+            self.poll(with_past=True)
 
     def _failed(self, error: LatticeError) -> None:
         self._asking = False
@@ -122,8 +120,7 @@ class LiveTop(App[None]):
         self.exit()
 
     def paint(self) -> None:
-        """Draw the current lines."""
-        view = ScreenView(self._state, self._look, self.size.width - 1, self._clock.now())
+        view = ScreenView(self._state, self._terminal_style, self.size.width - 1, self._clock.now())
         text = Text("\n", no_wrap=True, overflow="crop").join(
             map(self._text, view.lines(self._clock.monotonic()))
         )
@@ -133,8 +130,11 @@ class LiveTop(App[None]):
 
     def _text(self, line: Line) -> Text:
         made = Text(no_wrap=True, overflow="crop")
-        for text, look in line:
-            made.append(text, style=look if self._look.colour or look in {"bold", "dim"} else "")
+        for text, colour in line:
+            made.append(
+                text,
+                style=colour if self._terminal_style.colour or colour in {"bold", "dim"} else "",
+            )
         return made
 
     def action_keys(self) -> None:
@@ -149,7 +149,7 @@ class LiveTop(App[None]):
         self._state.paused = not self._state.paused
         self.paint()
         if not self._state.paused:
-            self.look()
+            self.poll()
 
     def action_per_gpu(self) -> None:
         self._show(TopMode.PER_GPU)
@@ -161,7 +161,7 @@ class LiveTop(App[None]):
         self._state.toggle(mode)
         self._state.answer = None
         self.paint()
-        self.look(with_past=True)
+        self.poll(with_past=True)
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)

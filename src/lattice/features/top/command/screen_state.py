@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lattice.domain.measured import Shown
-from lattice.features.top.command.screen_job import JobSize
-from lattice.features.top.model import RowKind, TopAnswer, TopMode, TopRow
+from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopMode, TopRow
 
 MOST_POINTS = 600
 """Of one cell's history."""
@@ -17,6 +16,30 @@ _STALE_LOOKS = 3.0
 
 Key = tuple[str, str, Shown]
 """A node, a GPU, a metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSize:
+    """None stands for unknown."""
+
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    node_count: int = 0
+
+    def share(self, row: TopRow, cell: TopCell, value: float) -> float | None:
+        """Return a value in percent of the job's resources, or None if those are unknown."""
+        if cell.metric in {Shown.GPU_UTILIZATION, Shown.GPU_SM_OCCUPANCY}:
+            return value
+        whole: float | None = None
+        if cell.metric is Shown.CPU_UTILIZATION and self.cpus:
+            whole = 100.0 * self.cpus
+        elif cell.metric is Shown.MEMORY_USED and self.memory_bytes:
+            whole = float(self.memory_bytes)
+        if whole is None or row.kind is RowKind.SUMMARY:
+            return None if whole is None else 100 * value / whole
+        if self.node_count < 1 or (self.cpus or 0) % self.node_count:
+            return None  # its nodes have unequal shares
+        return 100 * value / (whole / self.node_count)
 
 
 @dataclass(slots=True)
@@ -38,7 +61,6 @@ class TopScreenState:
     past: dict[Key, deque[tuple[float, float]]] = field(default_factory=dict)
 
     def take(self, answer: TopAnswer, now_s: float) -> None:
-        """Take an answer."""
         self.answer, self.taken_s, self.trouble = answer, now_s, ""
         if self.sort >= len(answer.columns):
             self.sort = -1
@@ -74,7 +96,6 @@ class TopScreenState:
         return resolution_s is not None and row.age_s > _STALE_LOOKS * resolution_s
 
     def age_s(self, now_s: float) -> float:
-        """Return the age of the answer in seconds."""
         return max(0.0, now_s - self.taken_s)
 
     @property
@@ -82,19 +103,18 @@ class TopScreenState:
         """True if the job has ended, so nothing will change."""
         return self.answer is not None and self.answer.ended is not None
 
-    def toggle(self, mode: TopMode) -> TopMode:
+    def toggle(self, mode: TopMode) -> None:
         """Switch to this mode, or back to the summary if it is shown already."""
         self.mode = TopMode.SUMMARY if self.mode is mode else mode
         self.sort = -1
-        return self.mode
 
     def next_sort(self) -> None:
         """Sort by the next column with values, then by name again."""
         if self.answer is None:
             return
         columns = range(self.sort + 1, len(self.answer.columns))
-        told = (each for each in columns if _is_told(self.answer.rows, each))
-        self.sort = next(told, -1)
+        filled = (each for each in columns if has_values(self.answer.rows, each))
+        self.sort = next(filled, -1)
 
     def rows(self) -> list[TopRow]:
         """Return the rows below the summary that match the filter, sorted."""
@@ -109,13 +129,14 @@ class TopScreenState:
         ]
         if self.sort < 0:
             return found
-        return sorted(found, key=self._place)
+        return sorted(found, key=self._sort_key)
 
-    def _place(self, row: TopRow) -> tuple[bool, float]:
+    def _sort_key(self, row: TopRow) -> tuple[bool, float]:
         value = row.cells[self.sort].value
         # A missing value is no zero: it is sorted below all others.
         return (value is None or self.is_stale(row), -(value or 0.0))
 
 
-def _is_told(rows: Sequence[TopRow], index: int) -> bool:
+def has_values(rows: Sequence[TopRow], index: int) -> bool:
+    """Return True if any row has a value in this column."""
     return any(each.cells[index].value is not None for each in rows)

@@ -10,12 +10,11 @@ from lattice.base.style import Style
 from lattice.base.table import UNKNOWN
 from lattice.base.text import cells, cut, inert, pad, wrapped
 from lattice.domain.measured import SHOWN, Shown
-from lattice.features.top.command.screen_state import TopScreenState
+from lattice.features.top.command.screen_state import TopScreenState, has_values
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
 from lattice.features.top.render import spark
-from lattice.features.top.render.plain import head, reasons
+from lattice.features.top.render.plain import combined, head, reasons, title
 from lattice.features.top.render.spark import Piece
-from lattice.features.top.render.titles import title
 
 Line = list[Piece]
 
@@ -31,8 +30,8 @@ HELP = (
 )
 _ABOUT = (
     "Lines of the past have one scale, 0 to 100 percent of what the job has: never of their own "
-    "highest. A cell is as high as the peak of its stretch and as bright as its mean; the last one "
-    "is the number beside it. Blank: nothing was measured then."
+    "highest. A cell is as high as the peak of its stretch, and its colour follows the mean; the "
+    "last one is the number beside it. Blank: nothing was measured then."
 )
 _SCALED = (Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION, Shown.MEMORY_USED, Shown.GPU_SM_OCCUPANCY)
 _NUMBER = 8
@@ -41,8 +40,6 @@ _NAME = 22
 
 
 class ScreenView:
-    """Renders a state for a width."""
-
     def __init__(self, state: TopScreenState, style: Style, width: int, now: datetime) -> None:
         self._state = state
         self._style = style
@@ -69,8 +66,8 @@ class ScreenView:
         if self._state.paused:
             lines.append([(f"paused, {old} old", "yellow")])
         elif self._state.trouble:
-            said = f"{inert(self._state.trouble)} This is {old} old."
-            lines += [[(each, "yellow")] for each in wrapped(said, self._width)]
+            message = f"{inert(self._state.trouble)} This is {old} old."
+            lines += [[(each, "yellow")] for each in wrapped(message, self._width)]
         if self._state.pattern:
             shown = f"{len(self._state.rows())} of {len(answer.rows) - 1} rows"
             lines.append([(f"filter: {inert(self._state.pattern)} ({shown})", "cyan")])
@@ -83,7 +80,7 @@ class ScreenView:
         return lines
 
     def _help(self) -> list[Line]:
-        lines: list[Line] = [[(f"{key}  ", "bold"), (words, "")] for key, words in HELP]
+        lines: list[Line] = [[(f"{key}  ", "bold"), (text, "")] for key, text in HELP]
         return [*lines, [], *([(each, "dim")] for each in wrapped(_ABOUT, self._width))]
 
     def _summary(self, answer: TopAnswer) -> list[Line]:
@@ -97,7 +94,8 @@ class ScreenView:
         for column, cell in zip(answer.columns, row.cells, strict=True):
             line: Line = [(pad(column.metric.value, names) + "  ", "")]
             line.append((pad(self._number(cell, column), _NUMBER, right=True) + "  ", "bold"))
-            share = self._share(row, cell)
+            value = cell.value
+            share = None if value is None else self._state.size.share(row, cell, value)
             ramp = _ramp(column)
             line += spark.bar(share, bar_width, ramp, glyphs=self._style.glyphs)
             line.append(("  ", ""))
@@ -105,7 +103,7 @@ class ScreenView:
                 line += self._past(row, cell, spark_width, ramp)
             else:
                 line.append((" " * spark_width, ""))
-            line.append((f"  {_of(cell, column)}", "dim"))
+            line.append((f"  {combined(cell, column)}", "dim"))
             lines.append(line)
         return lines
 
@@ -119,17 +117,17 @@ class ScreenView:
             self._row(answer, each, chosen, name_width, spark_width)
             for each in (*self._state.rows(), answer.rows[0])
         ]
-        told = sum(_is_told(answer, each) for each in range(len(answer.columns)))
-        if told > len(chosen):
-            more = told - len(chosen)
-            words = f"{more} more column{'' if more == 1 else 's'} in a wider window"
-            lines.append([(words, "dim")])
+        filled = sum(has_values(answer.rows, each) for each in range(len(answer.columns)))
+        if filled > len(chosen):
+            more = filled - len(chosen)
+            note = f"{more} more column{'' if more == 1 else 's'} in a wider window"
+            lines.append([(note, "dim")])
         return lines
 
     def _fitting(self, answer: TopAnswer, name_width: int) -> tuple[list[int], int]:
-        told = [each for each in range(len(answer.columns)) if _is_told(answer, each)]
-        order = [each for each in told if answer.columns[each].metric in _SCALED]
-        order += [each for each in told if each not in order]
+        filled = [each for each in range(len(answer.columns)) if has_values(answer.rows, each)]
+        order = [each for each in filled if answer.columns[each].metric in _SCALED]
+        order += [each for each in filled if each not in order]
         room = self._width - name_width - 6
         chosen: list[int] = []
         for index in order:
@@ -146,17 +144,13 @@ class ScreenView:
     def _heading(
         self, answer: TopAnswer, chosen: list[int], name_width: int, spark_width: int
     ) -> Line:
-        line: Line = [
-            (pad("GPU" if self._state.mode is TopMode.PER_GPU else "NODE", name_width), "")
-        ]
+        text = pad("GPU" if self._state.mode is TopMode.PER_GPU else "NODE", name_width)
         for index in chosen:
             column = answer.columns[index]
             mark = self._style.glyph("▾", "v") if index == self._state.sort else ""
-            text = pad(title(column.metric.value) + mark, _NUMBER, right=True)
             space = " " * (spark_width + 1) if column.metric in _SCALED else ""
-            line.append((f"  {space}{text}", ""))
-        line.append(("   AGE", ""))
-        return [(text, "bold") for text, _ in line]
+            text += f"  {space}{pad(title(column.metric.value) + mark, _NUMBER, right=True)}"
+        return [(f"{text}   AGE", "bold")]
 
     def _row(
         self,
@@ -169,8 +163,8 @@ class ScreenView:
         stale = self._state.is_stale(row)
         line: Line = [(pad(cut(_name(row), name_width), name_width), "")]
         if stale and row.reason:
-            said = cut(f"{UNKNOWN} {inert(row.reason)}", self._width - name_width - 2)
-            return [(line[0][0], "dim"), (f"  {said}", "dim")]
+            message = cut(f"{UNKNOWN} {inert(row.reason)}", self._width - name_width - 2)
+            return [(line[0][0], "dim"), (f"  {message}", "dim")]
         for index in chosen:
             column, cell = answer.columns[index], row.cells[index]
             line.append(("  ", ""))
@@ -183,7 +177,8 @@ class ScreenView:
         if stale:
             return [(text, "dim") for text, _ in line]
         return [
-            (text, look or ("bold" if row.kind is RowKind.SUMMARY else "")) for text, look in line
+            (text, colour or ("bold" if row.kind is RowKind.SUMMARY else ""))
+            for text, colour in line
         ]
 
     def _number(self, cell: TopCell, column: TopColumn) -> str:
@@ -191,38 +186,22 @@ class ScreenView:
             return UNKNOWN
         return number(cell.value, column.unit) + ("*" if cell.scope == "node" else "")
 
-    def _share(self, row: TopRow, cell: TopCell) -> float | None:
-        if cell.value is None:
-            return None
-        return self._state.size.share(row, cell, cell.value)
-
     def _past(self, row: TopRow, cell: TopCell, width: int, ramp: spark.Ramp) -> Line:
         points = self._state.past.get((row.node, row.gpu_uuid, cell.metric), ())
         if cell.value is None:
             # Without a current value there is no history line.
             return spark.spark((), width, ramp)
-        told = []
+        shares = []
         for time, value in points:
             share = self._state.size.share(row, cell, value)
             if share is None:
                 return [(pad(cut("no scale", width), width), "dim")]
-            told.append((time, share))
-        return spark.spark(told, width, ramp, glyphs=self._style.glyphs)
-
-
-def _is_told(answer: TopAnswer, index: int) -> bool:
-    return any(each.cells[index].value is not None for each in answer.rows)
+            shares.append((time, share))
+        return spark.spark(shares, width, ramp, glyphs=self._style.glyphs)
 
 
 def _ramp(column: TopColumn) -> spark.Ramp:
     return spark.GPU if SHOWN[column.metric].per_gpu else spark.HOST
-
-
-def _of(cell: TopCell, column: TopColumn) -> str:
-    if cell.value is None or not cell.of:
-        return ""
-    what = "GPU" if column.per_gpu else "node"
-    return f"{column.summing.value} of {cell.of} {what}{'s' if cell.of != 1 else ''}"
 
 
 def _name(row: TopRow) -> str:

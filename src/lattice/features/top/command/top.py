@@ -7,10 +7,9 @@ from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.base.shell import Shell
 from lattice.domain.metric import Provenance
-from lattice.features.top.command.question import Question
 from lattice.features.top.model import TopAnswer, TopMode
-from lattice.features.top.render.commas import commas
-from lattice.features.top.render.plain import origin_words, plain
+from lattice.features.top.operations import TopRequest, metrics_call
+from lattice.features.top.render.plain import commas, origin_text, plain
 
 _USUAL_INTERVAL_S = 5.0
 _LEAST_INTERVAL_S, _LONGEST_INTERVAL_S = 1, 3600
@@ -18,7 +17,7 @@ _NOTHING = 76
 
 
 def read_interval(text: str) -> int:
-    """Parse whole seconds between looks, 1 to 3600. Raises `UsageError`."""
+    """Parse whole seconds between requests, 1 to 3600. Raises `UsageError`."""
     seconds = parse_duration(text)
     if not _LEAST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
         raise UsageError(
@@ -48,27 +47,27 @@ def top(  # noqa: PLR0913 - one for each option
     csv: bool,
     explain: bool,
 ) -> int:
-    """Show one look, or repeat it."""
-    question = Question(
-        reference=shell.reference(id),
+    """Show one answer, or repeat the request."""
+    request = TopRequest(
+        id=shell.reference(id),
         mode=_mode(per_node=per_node, per_gpu=per_gpu, wide=wide or shell.output == "wide"),
         duration_s=duration,
         attempt=attempt or 0,
-        interval_s=float(interval or _USUAL_INTERVAL_S),
         explain=explain,
     )
+    interval_s = float(interval or _USUAL_INTERVAL_S)
     plain_output = once or csv or explain or not shell.live
     if not plain_output and shell.output in {"table", "wide"}:
         # Loaded only on use: it is larger than the rest of the program.
         from lattice.features.top.command.screen import run_screen  # noqa: PLC0415
 
-        return run_screen(shell, question)
+        return run_screen(shell, request, interval_s)
     again = interval is not None and not once
-    answer = shell.call(question.call())
+    answer = shell.call(metrics_call(request))
     _show(shell, answer, csv=csv, lines=again, first=True)
     while again and answer.ended is None:
-        shell.sleep(question.interval_s)
-        answer = shell.call(question.call())
+        shell.sleep(interval_s)
+        answer = shell.call(metrics_call(request))
         _show(shell, answer, csv=csv, lines=True, first=False)
     return _NOTHING if answer.origin.source is Provenance.UNAVAILABLE else 0
 
@@ -95,7 +94,7 @@ def _show(shell: Shell, answer: TopAnswer, *, csv: bool, lines: bool, first: boo
     for query in answer.queries:
         shell.note(f"The metric store was asked at {answer.taken.isoformat()}:\n{query}")
     if answer.queries:
-        shell.note(origin_words(answer))
+        shell.note(origin_text(answer))
 
 
 TOP = Command(
@@ -104,8 +103,8 @@ TOP = Command(
     text="Shows what a job uses now; of a job that is over, what it used in all its time. In a "
     "terminal it is a live screen, in a pipe or with --once a plain table. Every figure was "
     "measured: where nobody measured there is a — with the reason below.\n\n"
-    "CPU is in percent of one core. Rates are of the last four samples. A figure with a * is the "
-    "whole node's, because its kernel does not tell jobs apart there.\n\n"
+    "CPU is in percent of one core. Rates cover the last four sampling intervals and 5 s. A figure "
+    "with a * is the whole node's, because its kernel does not tell jobs apart there.\n\n"
     "Without an ID, inside a job, that job is meant.",
     run=top,
     params=(

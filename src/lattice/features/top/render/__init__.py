@@ -1,1 +1,1 @@
-"""A look as text: tables for people, CSV for spreadsheets. Pure."""
+"""An answer as text: tables for people, CSV for spreadsheets. Pure."""

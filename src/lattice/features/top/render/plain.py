@@ -1,7 +1,9 @@
-"""The plain table: a head with the source, the values, and why some are missing. Pure."""
+"""An answer as text: a plain table with the source and the reasons, and CSV. Pure."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -12,13 +14,32 @@ from lattice.base.table import GAP, UNKNOWN, Cell, Column, table
 from lattice.base.text import cells, inert, wrapped
 from lattice.domain.nodeset import NodeSet
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
-from lattice.features.top.render.titles import title
 
+_HEADING = (
+    "time", "allocation", "attempt", "row", "node", "gpu_uuid", "metric", "value", "peak", "unit",
+    "source", "age_s", "reason",
+)  # fmt: skip
+_TITLES = {
+    "gpu_utilization": "GPU",
+    "gpu_memory_used": "GMEM",
+    "gpu_power_draw": "POWER",
+    "cpu_utilization": "CPU",
+    "memory_used": "MEM",
+    "network_tx_bytes": "TX",
+    "network_rx_bytes": "RX",
+    "io_read_bytes": "READ",
+    "io_write_bytes": "WRITE",
+    "io_latency_p99": "P99",
+    "gpu_temperature": "TEMP",
+    "gpu_sm_occupancy": "SM",
+    "memory_cache": "CACHE",
+    "memory_limit": "LIMIT",
+    "oom_kills": "OOM",
+}
 _LONGEST_NAME = 24
 
 
 def plain(answer: TopAnswer, style: Style, now: datetime) -> str:
-    """Return the whole text of one look."""
     body = _summary(answer, style) if answer.mode is TopMode.SUMMARY else _rows(answer, style)
     return head(answer, style, now) + body + _lines(reasons(answer), style)
 
@@ -34,10 +55,10 @@ def head(answer: TopAnswer, style: Style, now: datetime) -> str:
         f"{inert(answer.id)}  {inert(answer.name)}{many}  {answer.state.value}{_state_age(answer)}"
         f"{ended}  {duration(lasted_s)}  {inert(answer.nodes)}"
     )
-    return style.paint(first, "bold") + "\n" + _lines([origin_words(answer)], style)
+    return style.paint(first, "bold") + "\n" + _lines([origin_text(answer)], style)
 
 
-def origin_words(answer: TopAnswer) -> str:
+def origin_text(answer: TopAnswer) -> str:
     """Return source, age, resolution, coverage, and the path of the data."""
     origin = answer.origin
     parts = [f"source: {origin.source.value} by {origin.via}"]
@@ -112,14 +133,15 @@ def _summary(answer: TopAnswer, style: Style) -> str:
     for column, cell in zip(answer.columns, answer.rows[0].cells, strict=True):
         row: list[Cell] = [column.metric.value, _value(cell, column)]
         row += [_number(cell.peak, column)] if over else []
-        row.append(_of(cell, column))
+        row.append(combined(cell, column) or " ")
         rows.append(row)
     return table(columns, rows, style)
 
 
-def _of(cell: TopCell, column: TopColumn) -> str:
+def combined(cell: TopCell, column: TopColumn) -> str:
+    """Return how many nodes or GPUs a value combines, such as `mean of 4 GPUs`."""
     if cell.value is None or not cell.of:
-        return " "
+        return ""
     what = "GPU" if column.per_gpu else "node"
     return f"{column.summing.value} of {cell.of} {what}{'s' if cell.of != 1 else ''}"
 
@@ -203,3 +225,37 @@ def _lines(lines: Sequence[str], style: Style) -> str:
             pieces = [pieces[0], *(f"  {each}" for each in pieces[1:])]
         text += "".join(style.paint(each, "dim") + "\n" for each in pieces)
     return text
+
+
+def title(metric: str) -> str:
+    """Return the heading of a narrow column."""
+    return _TITLES.get(metric, metric.upper())
+
+
+def commas(answer: TopAnswer, *, heading: bool = True) -> str:
+    """Return CSV: one line per cell; an empty value was not measured, for the reason given."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if heading:
+        writer.writerow(_HEADING)
+    for row in answer.rows:
+        for column, cell in zip(answer.columns, row.cells, strict=True):
+            writer.writerow(
+                inert(str(each)) if each is not None else ""
+                for each in (
+                    answer.taken.isoformat(),
+                    answer.allocation,
+                    answer.attempt,
+                    row.kind.value,
+                    row.node,
+                    row.gpu_uuid,
+                    cell.metric.value,
+                    cell.value,
+                    cell.peak,
+                    column.unit,
+                    cell.source.value,
+                    row.age_s,
+                    cell.reason,
+                )
+            )
+    return text.getvalue()

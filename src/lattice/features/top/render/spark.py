@@ -17,7 +17,7 @@ NO_DATA = "no data"
 Point = tuple[float, float]
 """A time, and a share in percent."""
 Piece = tuple[str, str]
-"""Text, and its style: words of `lattice.base.style`."""
+"""Text, and its style: names of `lattice.base.style`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Ramp:
 
     glyphs: str
     plain: str
-    looks: tuple[str, ...]
+    colours: tuple[str, ...]
 
 
 GPU = Ramp("▁▂▃▄▅▆▇", "_.-=+*#", ("blue", "cyan", "green"))
@@ -52,8 +52,9 @@ def spark(points: Sequence[Point], width: int, ramp: Ramp, *, glyphs: bool = Tru
         if not stretch:
             cells.append((" ", ""))
             continue
-        cells.append((letters[level(max(stretch), ramp)], _look(_mean(stretch), ramp)))
-    cells.append((letters[level(newest[1], ramp)], _look(newest[1], ramp)))
+        mean = math.fsum(stretch) / len(stretch)
+        cells.append((letters[level(max(stretch), ramp)], _colour(mean, ramp)))
+    cells.append((letters[level(newest[1], ramp)], _colour(newest[1], ramp)))
     return cells
 
 
@@ -65,7 +66,7 @@ def bar(share: float | None, width: int, ramp: Ramp, *, glyphs: bool = True) -> 
     if share is None:
         return [(" " * width, "")]
     filled = min(width, max(0, round(share / 100 * width)))
-    parts = [(full * filled, _look(share, ramp)), (rest * (width - filled), "dim")]
+    parts = [(full * filled, _colour(share, ramp)), (rest * (width - filled), "dim")]
     return [each for each in parts if each[0]]
 
 
@@ -77,9 +78,9 @@ def _stretches(points: Sequence[Point], end: float, count: int) -> list[list[flo
     # No finer than the points; a short history fills only the right end of the line.
     apart = max((end - points[0][0]) / count, _usual_gap(points, end))
     for time, share in points:
-        place = count - 1 - int((end - time - apart / 2) / apart)
-        if 0 <= place < count:
-            found[place].append(share)
+        index = count - 1 - int((end - time - apart / 2) / apart)
+        if 0 <= index < count:
+            found[index].append(share)
     return found
 
 
@@ -89,10 +90,6 @@ def _usual_gap(points: Sequence[Point], end: float) -> float:
     return max(gaps[len(gaps) // 2], 1e-3)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _look(share: float, ramp: Ramp) -> str:
-    steps = len(ramp.looks)
-    return ramp.looks[min(steps - 1, max(0, int(share / 100 * steps)))]
+def _colour(share: float, ramp: Ramp) -> str:
+    steps = len(ramp.colours)
+    return ramp.colours[min(steps - 1, max(0, int(share / 100 * steps)))]

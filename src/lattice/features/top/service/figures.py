@@ -1,25 +1,38 @@
-"""Parses the store's answer to a composed query. Pure.
+"""Figures from the store's answer to a composed query, or from agents' snapshots. Pure.
 
 NaN and infinity are no figures, such as a quantile without observations. They are kept separately
-with the reason.
+with the reason. Figures from agents are current only: a rate comes from a node's last two
+snapshots, and there is no history.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lattice.domain.measured import NOTHING_DONE, SHOWN, Making, Shown, Summing
-from lattice.domain.metric import PREFIX, Provenance
+from lattice.domain.measured import (
+    NOTHING_DONE,
+    SHOWN,
+    Making,
+    Shown,
+    ShownValue,
+    Summing,
+    shown_of,
+    summed,
+)
+from lattice.domain.metric import PREFIX, Absence, Labels, Provenance
 from lattice.domain.metricstore import Point, SeriesPoints
-from lattice.features.top.service.composing import COUNT, COVERAGE, MOMENT, OF, PEAK
+from lattice.domain.node_snapshot import NodeSnapshot
+from lattice.features.top.model import TopMode, metrics_of
+from lattice.features.top.service.composer import COUNT, COVERAGE, MOMENT, OF, PEAK
 from lattice.observe.metric_query import FIGURE
 
-Place = tuple[str, str]
+Missing = dict[tuple[Shown, str], Absence]
+RowKey = tuple[str, str]
 """A node and a GPU; both empty for the whole job."""
-ALL: Place = ("", "")
+ALL: RowKey = ("", "")
 TOO_LONG = "longer than the longest time that is told apart"
 _BY_SERIES = {PREFIX + showing.series: metric for metric, showing in SHOWN.items()}
 _BY_WORD = {each.value: each for each in Shown}
@@ -39,9 +52,9 @@ class Origin:
 class Figures:
     """The contents of one answer of the store."""
 
-    values: dict[tuple[Shown, Place], float] = field(default_factory=dict)
-    peaks: dict[tuple[Shown, Place], float] = field(default_factory=dict)
-    none: dict[tuple[Shown, Place], str] = field(default_factory=dict)
+    values: dict[tuple[Shown, RowKey], float] = field(default_factory=dict)
+    peaks: dict[tuple[Shown, RowKey], float] = field(default_factory=dict)
+    none: dict[tuple[Shown, RowKey], str] = field(default_factory=dict)
     """Where the store computed no number, and why."""
     origins: dict[tuple[Shown, str], list[Origin]] = field(
         default_factory=lambda: defaultdict(list)
@@ -53,7 +66,7 @@ class Figures:
     coverage: int | None = None
     is_apart: bool = False
     """True if the source is known for each node."""
-    history: dict[tuple[Shown, Place], tuple[Point, ...]] = field(default_factory=dict)
+    history: dict[tuple[Shown, RowKey], tuple[Point, ...]] = field(default_factory=dict)
 
     foremost: dict[tuple[Shown, str], Origin | None] = field(default_factory=dict)
     """A cache for `origin`."""
@@ -66,11 +79,10 @@ class Figures:
             self.foremost[key] = max(found, key=lambda each: each.series) if found else None
         return self.foremost[key]
 
-    def by_metric(self) -> dict[Shown, dict[Place, float]]:
-        """Return the values of each metric."""
-        found: dict[Shown, dict[Place, float]] = {}
-        for (metric, place), value in self.values.items():
-            found.setdefault(metric, {})[place] = value
+    def by_metric(self) -> dict[Shown, dict[RowKey, float]]:
+        found: dict[Shown, dict[RowKey, float]] = {}
+        for (metric, row_key), value in self.values.items():
+            found.setdefault(metric, {})[row_key] = value
         return found
 
     @property
@@ -78,8 +90,8 @@ class Figures:
         """True if a metric has different sources."""
         return any(len(each) > 1 for each in self.origins.values())
 
-    def places(self) -> set[Place]:
-        return {place for _, place in (*self.values, *self.none)}
+    def row_keys(self) -> set[RowKey]:
+        return {row_key for _, row_key in (*self.values, *self.none)}
 
 
 def read_figures(answer: Iterable[SeriesPoints]) -> Figures:
@@ -91,27 +103,27 @@ def read_figures(answer: Iterable[SeriesPoints]) -> Figures:
     return found
 
 
-def read_history(answer: Iterable[SeriesPoints]) -> dict[tuple[Shown, Place], tuple[Point, ...]]:
+def read_history(answer: Iterable[SeriesPoints]) -> dict[tuple[Shown, RowKey], tuple[Point, ...]]:
     """Parse a range answer; gaps have no points."""
     found = {}
     for each in answer:
         metric = _metric(each.labels)
         if metric is not None:
             points = (point for point in each.points if math.isfinite(point[1]))
-            found[metric, _place(each.labels)] = tuple(points)
+            found[metric, _row_key(each.labels)] = tuple(points)
     return found
 
 
 def _take(found: Figures, labels: Mapping[str, str], value: float) -> None:
     metric = _metric(labels)
     if metric is not None:
-        _take_value(found, metric, _place(labels), value)
+        _take_value(found, metric, _row_key(labels), value)
         return
     figure, node = labels.get(FIGURE, ""), labels.get("node", "")
     if figure.startswith(PEAK) and math.isfinite(value):
         peak = _BY_WORD.get(figure.removeprefix(PEAK))
         if peak is not None:
-            found.peaks[peak, _place(labels)] = value
+            found.peaks[peak, _row_key(labels)] = value
     elif not math.isfinite(value):
         return
     elif figure.startswith(MOMENT):
@@ -122,11 +134,11 @@ def _take(found: Figures, labels: Mapping[str, str], value: float) -> None:
         _take_count(found, figure, labels, int(value))
 
 
-def _take_value(found: Figures, metric: Shown, place: Place, value: float) -> None:
+def _take_value(found: Figures, metric: Shown, row_key: RowKey, value: float) -> None:
     if math.isfinite(value):
-        found.values[metric, place] = value
+        found.values[metric, row_key] = value
     elif SHOWN[metric].making is Making.P99:
-        found.none[metric, place] = NOTHING_DONE if math.isnan(value) else TOO_LONG
+        found.none[metric, row_key] = NOTHING_DONE if math.isnan(value) else TOO_LONG
 
 
 def _take_count(found: Figures, figure: str, labels: Mapping[str, str], count: int) -> None:
@@ -155,5 +167,55 @@ def _by_name(labels: Mapping[str, str]) -> Shown | None:
     return _BY_SERIES.get(labels.get("__name__", ""))
 
 
-def _place(labels: Mapping[str, str]) -> Place:
+def _row_key(labels: Mapping[str, str]) -> RowKey:
     return labels.get("node", ""), labels.get("gpu_uuid", "")
+
+
+def figures_of(mode: TopMode, snapshots: Iterable[NodeSnapshot]) -> tuple[Figures, Missing]:
+    """Return the figures of a mode's rows from snapshots, and why nodes lack others."""
+    found, missing = Figures(), Missing()
+    parts: dict[tuple[Shown, RowKey], list[ShownValue]] = {}
+    for snapshot in snapshots:
+        found.moments[snapshot.node] = snapshot.now.time
+        for metric in metrics_of(mode):
+            values = _agent_values(metric, snapshot, missing)
+            for each in values:
+                parts.setdefault(
+                    (metric, _agent_row_key(mode, snapshot.node, each.labels)), []
+                ).append(each)
+    for (metric, row_key), values in parts.items():
+        total = summed(metric, (each.value for each in values))
+        if total is not None:
+            found.values[metric, row_key] = total
+            if not row_key[1]:
+                found.of[metric, row_key[0]] = len(values)
+        _count_origins(found, metric, row_key[0], values)
+    if mode is not TopMode.SUMMARY:
+        for metric in metrics_of(mode):
+            every = [v for (of, _), each in parts.items() if of is metric for v in each]
+            _count_origins(found, metric, "", every)
+    return found, missing
+
+
+def _agent_values(metric: Shown, snapshot: NodeSnapshot, missing: Missing) -> Sequence[ShownValue]:
+    values = []
+    for each in shown_of(metric, snapshot.before, snapshot.now):
+        if isinstance(each, ShownValue):
+            values.append(each)
+        else:
+            missing[metric, snapshot.node] = each
+    return values
+
+
+def _agent_row_key(mode: TopMode, node: str, labels: Labels) -> RowKey:
+    if mode is TopMode.SUMMARY:
+        return "", ""
+    return node, dict(labels).get("gpu_uuid", "") if mode is TopMode.PER_GPU else ""
+
+
+def _count_origins(found: Figures, metric: Shown, node: str, values: Iterable[ShownValue]) -> None:
+    counted = Counter((each.source, dict(each.labels).get("scope", "")) for each in values)
+    origins = [Origin(source, scope, count) for (source, scope), count in counted.items()]
+    if origins:
+        found.origins[metric, node] = origins
+        found.is_apart = found.is_apart or bool(node)

@@ -18,8 +18,8 @@ from lattice.domain.node_snapshot import NodeSnapshots, NodeUnreachable
 
 MOST_ASKED = 16
 _WITHIN_S = 1.0
-_KEPT_S, _SILENCE_KEPT_S = 60.0, 4.0
-_MOST_KEPT = 4096
+_TTL_S, _SILENCE_TTL_S = 60.0, 4.0
+_MAX_ENTRIES = 4096
 _Key = tuple[str, int, str]
 
 
@@ -37,7 +37,7 @@ class Reasons:
     def __init__(self, looks: NodeSnapshots | None, clock: Clock) -> None:
         self._looks = looks
         self._clock = clock
-        self._kept: dict[_Key, tuple[float, NodeReason]] = {}
+        self._cache: dict[_Key, tuple[float, NodeReason]] = {}
 
     async def of(self, job: JobAttempt, nodes: Iterable[str]) -> dict[str, NodeReason]:
         """Return the reasons of the first `MOST_ASKED` of these nodes."""
@@ -45,36 +45,36 @@ class Reasons:
         found = {node: word for node in wanted if (word := self._remembered(job, node))}
         unknown = [node for node in wanted if node not in found]
         if unknown and self._looks is not None:
-            sights, silences = await self._looks.look(job, only=unknown, within_s=_WITHIN_S)
-            for sight in sights:
+            snapshots, silences = await self._looks.read(job, only=unknown, within_s=_WITHIN_S)
+            for snapshot in snapshots:
                 absences = {
-                    metric: told
+                    metric: absence
                     for metric, showing in SHOWN.items()
-                    if (told := sight.now.absence(showing.series)) is not None
+                    if (absence := snapshot.now.absence(showing.series)) is not None
                 }
-                found[sight.node] = NodeReason(absences=absences)
+                found[snapshot.node] = NodeReason(absences=absences)
             for silence in silences:
-                found[silence.node] = NodeReason(silence_words(silence, self._clock))
+                found[silence.node] = NodeReason(silence_text(silence, self._clock))
             for node in unknown:
                 if node in found:
                     self._keep(job, node, found[node])
         return found
 
     def _remembered(self, job: JobAttempt, node: str) -> NodeReason | None:
-        until, word = self._kept.get(_key(job, node), (0.0, None))
+        until, word = self._cache.get(_key(job, node), (0.0, None))
         return word if until > self._clock.monotonic() else None
 
     def _keep(self, job: JobAttempt, node: str, word: NodeReason) -> None:
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
+        if len(self._cache) >= _MAX_ENTRIES:
+            self._cache.clear()
         # The answer for a job that has just begun changes soon.
         started = job.attempt.started
-        young = started is None or (self._clock.now() - started).total_seconds() < _KEPT_S
-        kept_s = _SILENCE_KEPT_S if word.silence or young else _KEPT_S
-        self._kept[_key(job, node)] = (self._clock.monotonic() + kept_s, word)
+        young = started is None or (self._clock.now() - started).total_seconds() < _TTL_S
+        ttl_s = _SILENCE_TTL_S if word.silence or young else _TTL_S
+        self._cache[_key(job, node)] = (self._clock.monotonic() + ttl_s, word)
 
 
-def silence_words(silence: NodeUnreachable, clock: Clock) -> str:
+def silence_text(silence: NodeUnreachable, clock: Clock) -> str:
     """Return why a node is unreachable, and for how long."""
     if silence.since is None:
         return silence.reason

@@ -1,4 +1,4 @@
-"""One look through the metric store: its queries, and what is missing in the answers."""
+"""Reads a job from the metric store: the queries, and what is missing in the answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import TypeAlias
 from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, MetricStore, SeriesPoints, StoreSilent
 from lattice.features.top.model import HISTORY_POINTS, TopMode, TopQuery
-from lattice.features.top.service.attempt import Stretch
-from lattice.features.top.service.climbs import Climbs, of_all
-from lattice.features.top.service.composing import Composer, composer
+from lattice.features.top.service.composer import Climbs, Composer, composer, of_all
 from lattice.features.top.service.figures import ALL, Figures, read_figures, read_history
 from lattice.observe.metric_query import OwnerFilter
 from lattice.observe.windows import live_window, step_s
@@ -27,8 +25,19 @@ _MOST_HISTORIES = 64
 """Rows; above this only the summary has a history."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The time range of a request: its end, and its length."""
+
+    at: float
+    lasted_s: float
+    running: bool
+    duration_s: int | None
+    """None for the newest values."""
+
+
 @dataclass(slots=True)
-class StoredLook:
+class StoredReading:
     """The store's answer."""
 
     figures: Figures
@@ -50,11 +59,11 @@ class StoredLook:
 
     def lacks(self, mode: TopMode, metric: Shown, node: str) -> bool:
         """Return True if the mode's row has no number for this metric of this node."""
-        place = ("", "") if mode is TopMode.SUMMARY else (node, "")
+        row_key = ("", "") if mode is TopMode.SUMMARY else (node, "")
         if mode is TopMode.PER_GPU:
             return not any(of is metric and at[0] == node for of, at in self.figures.values)
-        told = (metric, place)
-        return told not in self.figures.values and told not in self.figures.none
+        key = (metric, row_key)
+        return key not in self.figures.values and key not in self.figures.none
 
 
 class StoredValues:
@@ -67,29 +76,29 @@ class StoredValues:
         self._now_s = now_s
         self._grace_s = grace_s
 
-    async def look(
+    async def read(
         self,
         owner: OwnerFilter,
         query: TopQuery,
         stretch: Stretch,
         interval_s: float,
         nodes: Sequence[str],
-    ) -> StoredLook:
+    ) -> StoredReading:
         """Run as few queries as possible."""
         composed = composer(owner, query.mode)
         if stretch.duration_s is None:
-            look = await self._now(composed, query, stretch, interval_s, nodes)
+            reading = await self._now(composed, query, stretch, interval_s, nodes)
         else:
-            look = await self._over(composed, stretch, stretch.duration_s, interval_s)
-        if look.figures.is_mixed and query.mode is not TopMode.SUMMARY:
-            origins = str(composed.origins(look.fresh_s))
+            reading = await self._over(composed, stretch, stretch.duration_s, interval_s)
+        if reading.figures.is_mixed and query.mode is not TopMode.SUMMARY:
+            origins = str(composed.origins(reading.fresh_s))
             found = read_figures(await self._ask(origins, stretch.at, self._now_s))
-            look.figures.origins.update(found.origins)
-            look.figures.is_apart = True
-        await self._find_silent(look, composed, stretch, nodes)
-        if look.silent and not composed.by and stretch.duration_s is None:
-            await self._strictly(look, composed, stretch, interval_s)
-        return look
+            reading.figures.origins.update(found.origins)
+            reading.figures.is_apart = True
+        await self._find_silent(reading, composed, stretch, nodes)
+        if reading.silent and not composed.by and stretch.duration_s is None:
+            await self._strictly(reading, composed, stretch, interval_s)
+        return reading
 
     async def _now(
         self,
@@ -98,36 +107,36 @@ class StoredValues:
         stretch: Stretch,
         interval_s: float,
         nodes: Sequence[str],
-    ) -> StoredLook:
+    ) -> StoredReading:
         window = live_window(interval_s, stretch.lasted_s)
         text = str(composed.now(window))
         if not query.history:
             figures = read_figures(await self._ask(text, stretch.at, self._now_s))
-            return StoredLook(figures, window.gauge_s, queries=(text,))
+            return StoredReading(figures, window.gauge_s, queries=(text,))
         answer, (history, note) = await asyncio.gather(
             self._ask(text, stretch.at, self._now_s),
             self._history(composed, stretch, interval_s, nodes),
         )
         figures = read_figures(answer)
         figures.history = history.history
-        return StoredLook(figures, window.gauge_s, notes=note, queries=(text,))
+        return StoredReading(figures, window.gauge_s, notes=note, queries=(text,))
 
     async def _strictly(
-        self, look: StoredLook, composed: Composer, stretch: Stretch, interval_s: float
+        self, reading: StoredReading, composed: Composer, stretch: Stretch, interval_s: float
     ) -> None:
         """Recompute the totals without nodes that are gone."""
         window = live_window(interval_s, stretch.lasted_s, fresh_only=True)
         text = str(composed.now(window))
         found = read_figures(await self._ask(text, stretch.at, self._now_s))
-        found.history = look.figures.history
-        found.moments.update(look.figures.moments)
-        look.figures = found
-        look.queries = (text,)
+        found.history = reading.figures.history
+        found.moments.update(reading.figures.moments)
+        reading.figures = found
+        reading.queries = (text,)
 
     async def _history(
         self, composed: Composer, stretch: Stretch, interval_s: float, nodes: Sequence[str]
     ) -> tuple[Figures, list[str]]:
-        """Return the history of every cell; if it fails, the look goes on without it."""
+        """Return the history of every cell; if it fails, the answer has none."""
         whole = Composer(composed.owner, composed.metrics)
         askers = [whole]
         if composed.by and len(nodes) <= _MOST_HISTORIES:
@@ -151,7 +160,7 @@ class StoredValues:
 
     async def _over(
         self, composed: Composer, stretch: Stretch, duration_s: int, interval_s: float
-    ) -> StoredLook:
+    ) -> StoredReading:
         texts = [str(composed.over(duration_s, interval_s, stretch.lasted_s))]
         if composed.by:
             # A peak of the whole can't be computed from peaks: they may be at different times.
@@ -170,19 +179,19 @@ class StoredValues:
             if total is not None:
                 found[-1].values[metric, ALL] = total
         summary = found[1] if composed.by else None
-        return StoredLook(found[0], duration_s, summary=summary, queries=tuple(asked))
+        return StoredReading(found[0], duration_s, summary=summary, queries=tuple(asked))
 
     async def _find_silent(
-        self, look: StoredLook, composed: Composer, stretch: Stretch, nodes: Sequence[str]
+        self, reading: StoredReading, composed: Composer, stretch: Stretch, nodes: Sequence[str]
     ) -> None:
-        figures, oldest = look.figures, stretch.at - look.fresh_s
+        figures, oldest = reading.figures, stretch.at - reading.fresh_s
 
         def silent() -> tuple[str, ...]:
             return tuple(each for each in nodes if figures.moments.get(each, 0.0) < oldest)
 
         if composed.by:
-            look.silent = silent()
-            if not look.silent:
+            reading.silent = silent()
+            if not reading.silent:
                 return
         elif figures.coverage is not None and figures.coverage >= len(nodes):
             return
@@ -190,8 +199,8 @@ class StoredValues:
         text = str(composed.alive())
         found = read_figures(await self._ask(text, stretch.at, self._now_s)).moments
         figures.moments.update(found)
-        look.silent = silent()
-        look.queries = (*look.queries, text)
+        reading.silent = silent()
+        reading.queries = (*reading.queries, text)
 
     async def _ask(self, promql: str, at: float, within_s: float) -> Answered:
         try:

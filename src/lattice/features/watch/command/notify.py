@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
+import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,7 +24,7 @@ _LAST_S = 5.0
 class DesktopNotice(Protocol):
     """One kind of notification."""
 
-    def tell(self, shell: Shell, record: WatchRecord) -> None: ...
+    def send(self, shell: Shell, record: WatchRecord) -> None: ...
     def end(self) -> None: ...
 
 
@@ -29,7 +32,7 @@ class DesktopNotice(Protocol):
 class Bell:
     """Rings the terminal."""
 
-    def tell(self, shell: Shell, record: WatchRecord) -> None:  # noqa: ARG002
+    def send(self, shell: Shell, record: WatchRecord) -> None:  # noqa: ARG002
         if shell.live:
             shell.write("\a")
 
@@ -44,25 +47,25 @@ class OwnCommand:
     Text from a job or a node never becomes part of the command line.
     """
 
-    words: list[str]
+    argv: list[str]
     _running: list[subprocess.Popen[bytes]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
 
-    def tell(self, shell: Shell, record: WatchRecord) -> None:
+    def send(self, shell: Shell, record: WatchRecord) -> None:
         self._running = [each for each in self._running if each.poll() is None]
         if len(self._running) >= _MOST_AT_ONCE:
             return
         try:
             process = subprocess.Popen(
-                self.words,
+                self.argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
-            shell.warn(f"--notify: {inert(self.words[0])} can't be run: {error.strerror}.")
+            shell.warn(f"--notify: {inert(self.argv[0])} can't be run: {error.strerror}.")
             return
         self._running.append(process)
         assert process.stdin is not None
@@ -73,17 +76,29 @@ class OwnCommand:
             pass
 
     def end(self) -> None:
-        """Wait up to 5 s for each of the last processes; stop at the first that takes longer."""
+        """Wait up to 5 s for all running commands together, then kill the rest."""
+        deadline_s = time.monotonic() + _LAST_S
         for process in self._running:
             try:
-                process.wait(_LAST_S)
+                process.wait(max(0.0, deadline_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                return
+                self._kill(process)
+        self._running.clear()
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        try:
+            # It leads its own session, and is not reaped yet: the id can't be another's.
+            os.killpg(process.pid, signal.SIGKILL)
+        except PermissionError:
+            # It runs as another user, such as one that `sudo` started.
+            return
+        process.wait()
 
 
 def _summary(record: WatchRecord) -> str:
     if isinstance(record, WatchAlert):
-        told = {
+        fields = {
             "type": record.type,
             "node": record.node,
             "rule": record.rule,
@@ -93,10 +108,10 @@ def _summary(record: WatchRecord) -> str:
             "remedy": record.remedy,
         }
     elif isinstance(record, WatchEnd):
-        told = {"type": record.type, "id": record.allocation, "state": record.state.value}
+        fields = {"type": record.type, "id": record.allocation, "state": record.state.value}
     else:
-        told = {"type": record.type}
-    return json.dumps(told)
+        fields = {"type": record.type}
+    return json.dumps(fields)
 
 
 def is_notable(record: WatchRecord) -> bool:
@@ -111,11 +126,11 @@ def read_notice(text: str) -> DesktopNotice:
     if text == "bell":
         return Bell()
     try:
-        words = shlex.split(text)
+        argv = shlex.split(text)
     except ValueError as problem:
         raise UsageError(
             f"{text!r} is no command: {problem}.", hint="Write bell, or a command."
         ) from None
-    if not words:
+    if not argv:
         raise UsageError("There is nothing to be told by.", hint="Write bell, or a command.")
-    return OwnCommand(words)
+    return OwnCommand(argv)

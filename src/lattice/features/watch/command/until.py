@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -61,38 +62,33 @@ class Until(Protocol):
 
     metric: Shown | None
     """The metric it needs, if any."""
-    words: str
+    text: str
 
     def met(self, record: WatchRecord) -> bool:
         """Return True if this record fulfils the condition."""
 
 
-class UntilRunning:
+@dataclass(slots=True)
+class UntilState:
+    """The job is `running`, or has `ended`."""
+
+    text: str
     metric: Shown | None = None
-    words = "running"
 
     def met(self, record: WatchRecord) -> bool:
-        return (
-            isinstance(record, WatchState)
-            and not record.state.waiting
-            and record.state not in _NOT_RUNNING
-        )
-
-
-class UntilEnded:
-    metric: Shown | None = None
-    words = "ended"
-
-    def met(self, record: WatchRecord) -> bool:
-        return isinstance(record, WatchEnd)
+        if self.text == "ended":
+            return isinstance(record, WatchEnd)
+        if not isinstance(record, WatchState):
+            return False
+        return not record.state.waiting and record.state not in _NOT_RUNNING
 
 
 class UntilFigure:
     """Uses the figure of the whole job, and the times of its measurements."""
 
-    def __init__(self, metric: Shown, sign: str, bound: float, for_s: float, words: str) -> None:
+    def __init__(self, metric: Shown, sign: str, bound: float, for_s: float, text: str) -> None:
         self.metric: Shown | None = metric
-        self.words = words
+        self.text = text
         self._holds = _SIGNS[sign]
         self._bound = bound
         self._for_s = for_s
@@ -120,14 +116,12 @@ class UntilFigure:
 def parse_until(text: str) -> Until:
     """Parse a condition. Raises `UsageError`."""
     word = text.strip()
-    if word == "running":
-        return UntilRunning()
-    if word == "ended":
-        return UntilEnded()
+    if word in {"running", "ended"}:
+        return UntilState(word)
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} says nothing to wait for.", hint=_HINT)
-    metric = _metric(found["metric"])
+    metric = read_metric(found["metric"])
     bound = float(found["number"]) * _factor(metric, found["unit"] or "")
     for_s = parse_duration(found["time"]) if found["time"] else 0
     return UntilFigure(metric, found["sign"], bound, float(for_s), word)
@@ -135,10 +129,6 @@ def parse_until(text: str) -> Until:
 
 def read_metric(name: str) -> Shown:
     """Parse the name of a metric. Raises `UsageError`."""
-    return _metric(name.strip())
-
-
-def _metric(name: str) -> Shown:
     if name in _SHORT:
         return _SHORT[name]
     try:

@@ -14,7 +14,7 @@ from lattice.features.watch.model import (
     WatchNoteKind,
     WatchRecord,
 )
-from lattice.features.watch.render.lines import EventLines
+from lattice.features.watch.render import EventLines
 
 
 class WatchView(Protocol):
@@ -124,7 +124,6 @@ class AlertsView:
 
 
 def view_of(shell: Shell, *, alerts_only: bool) -> WatchView:
-    """Return the view for this output."""
     view: WatchView = WatchPlainView(shell)
     if shell.output not in {"table", "wide"}:
         view = WatchJsonView(shell)

@@ -40,7 +40,7 @@ def watch(shell: Shell, **values: Any) -> int:
         for record in records:
             view.show(record)
             if notice is not None and is_notable(record):
-                notice.tell(shell, record)
+                notice.send(shell, record)
             is_met = until is not None and until.met(record)
             if isinstance(record, WatchEnd):
                 ended = record
@@ -74,11 +74,11 @@ def _code(
 ) -> int:
     if ended is None:
         if is_met and until is not None:
-            shell.note(f"{until.words}: it is so now.")
+            shell.note(f"{until.text}: it is so now.")
             return 0
         return NOT_FINISHED if exit_status or until is not None else 0
     if until is not None and not is_met:
-        shell.warn(f"The job ended before {until.words!r} came true.")
+        shell.warn(f"The job ended before {until.text!r} came true.")
         return ENDED_FIRST
     return _verdict(ended) if exit_status else 0
 
@@ -91,7 +91,7 @@ def _verdict(ended: WatchEnd) -> int:
 
 def read_metrics(text: str) -> tuple[Shown, ...]:
     """Parse `gpu_utilization,memory_used`."""
-    return tuple(read_metric(each) for each in text.split(","))
+    return tuple(read_metric(each.strip()) for each in text.split(","))
 
 
 WATCH = Command(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -41,18 +40,14 @@ class WatchCursor:
 
 def write_cursor(cursor: WatchCursor) -> str:
     """Encode a cursor for a URL or a header."""
-    kept = list(cursor.alerts[:_MOST_ALERTS])
+    alerts = list(cursor.alerts[:_MOST_ALERTS])
     while True:
-        told = [cursor.session, cursor.attempt, cursor.state, cursor.mode, kept]
-        text = _packed(told)
-        if len(text) <= _LARGEST or not kept:
+        fields = [cursor.session, cursor.attempt, cursor.state, cursor.mode, alerts]
+        packed = zlib.compress(msgspec.json.encode(fields))
+        text = base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+        if len(text) <= _LARGEST or not alerts:
             return text
-        kept = kept[: len(kept) * 2 // 3]
-
-
-def _packed(told: Iterable[object]) -> str:
-    packed = zlib.compress(msgspec.json.encode(told))
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+        alerts = alerts[: len(alerts) * 2 // 3]
 
 
 def read_cursor(text: str) -> WatchCursor:
@@ -69,13 +64,13 @@ def _unpacked(text: str) -> WatchCursor:
     if len(text) > _LARGEST:
         raise ValueError("too long")
     packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    told = msgspec.json.decode(
+    fields = msgspec.json.decode(
         zlib.decompressobj().decompress(packed, _LARGEST_TEXT),
         type=tuple[str, int, str, str, tuple[Known, ...]],
     )
-    for *_, phase, since in told[4]:
+    for *_, phase, since in fields[4]:
         if Phase(phase) is Phase.CLEARED or not 0 <= since < _LATEST:
             raise ValueError("nothing that stands")
-    if not is_session(told[0]) or len(told[4]) > _MOST_ALERTS:
+    if not is_session(fields[0]) or len(fields[4]) > _MOST_ALERTS:
         raise ValueError("no session")
-    return WatchCursor(*told)
+    return WatchCursor(*fields)

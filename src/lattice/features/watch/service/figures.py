@@ -21,8 +21,7 @@ from lattice.domain.measured import (
 )
 from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.node_snapshot import NodeSnapshot
-from lattice.features.watch.model import NodeFigures, WatchFigure, WatchMeasured
-from lattice.features.watch.service.moments import moment
+from lattice.features.watch.model import NodeFigures, WatchFigure, WatchMeasured, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,14 @@ class WatchFigures:
         self._new: dict[str, NodeSnapshot] = {}
         self._parts: dict[str, dict[Shown, _Part]] = {}
         self._reasons: dict[Shown, WatchFigure] = {}
-        self.newest = 0.0
-        """The newest time of any snapshot."""
 
     @property
     def waiting(self) -> int:
         """Number of nodes with new snapshots."""
         return len(self._new)
 
-    def take(self, sight: NodeSnapshot) -> None:
-        self._new[sight.node] = sight
-        self.newest = max(self.newest, sight.now.time)
+    def take(self, snapshot: NodeSnapshot) -> None:
+        self._new[snapshot.node] = snapshot
 
     def drop(self, node: str) -> None:
         """Forget a node: its values are not current."""
@@ -66,9 +62,9 @@ class WatchFigures:
         """Return all new measurements in one message."""
         if not self._new:
             return None
-        sights, self._new = self._new, {}
-        nodes = tuple(self._of_node(each) for each in sights.values())
-        newest = max(sights.values(), key=lambda each: each.now.time)
+        snapshots, self._new = self._new, {}
+        nodes = tuple(self._of_node(each) for each in snapshots.values())
+        newest = max(snapshots.values(), key=lambda each: each.now.time)
         return WatchMeasured(
             time=moment(newest.now.time),
             resolution_s=newest.now.resolution_s,
@@ -78,10 +74,10 @@ class WatchFigures:
             node_count=max(self.node_count, len(self._parts)),
         )
 
-    def _of_node(self, sight: NodeSnapshot) -> NodeFigures:
-        now = self._apart(sight.now)
-        before = self._apart(sight.before) if sight.before is not None else None
-        parts = self._parts[sight.node] = {}
+    def _of_node(self, snapshot: NodeSnapshot) -> NodeFigures:
+        now = self._apart(snapshot.now)
+        before = self._apart(snapshot.before) if snapshot.before is not None else None
+        parts = self._parts[snapshot.node] = {}
         figures = []
         for metric in self._metrics:
             series = SHOWN[metric].series
@@ -91,19 +87,21 @@ class WatchFigures:
                 parts[metric] = part
             else:
                 self._reasons[metric] = figure
-        return NodeFigures(node=sight.node, time=moment(sight.now.time), figures=tuple(figures))
+        return NodeFigures(
+            node=snapshot.node, time=moment(snapshot.now.time), figures=tuple(figures)
+        )
 
     def _apart(self, snapshot: JobSnapshot) -> dict[str, JobSnapshot]:
         """Split by series: one pass over all readings instead of several per metric."""
-        kept: dict[str, list[MetricReading]] = {each: [] for each in self._series}
+        readings: dict[str, list[MetricReading]] = {each: [] for each in self._series}
         for reading in snapshot.readings:
-            found = kept.get(reading.metric)
+            found = readings.get(reading.metric)
             if found is not None:
                 found.append(reading)
         identity, time, resolution_s = snapshot.identity, snapshot.time, snapshot.resolution_s
         return {
             series: JobSnapshot(identity, time, resolution_s, tuple(found))
-            for series, found in kept.items()
+            for series, found in readings.items()
         }
 
     def _summary(self, metric: Shown) -> WatchFigure:
@@ -133,27 +131,21 @@ def _figure(
     metric: Shown, before: JobSnapshot | None, now: JobSnapshot
 ) -> tuple[WatchFigure, _Part | None]:
     readings = shown_of(metric, before, now)
-    told = [each for each in readings if isinstance(each, ShownValue)]
+    measured = [each for each in readings if isinstance(each, ShownValue)]
     unit = SHOWN[metric].unit
-    values = [each.value for each in told]
+    values = [each.value for each in measured]
     value = summed(metric, values)
     if value is None:
-        absence = next((each for each in readings if isinstance(each, Absence)), None)
-        return (
-            WatchFigure(
-                metric=metric,
-                unit=unit,
-                reason=absence.reason if absence else NOT_MEASURED,
-                last_error=absence.last_error if absence else "",
-            ),
-            None,
-        )
-    scopes = {label for each in told for name, label in each.labels if name == "scope"}
+        absences = (each for each in readings if isinstance(each, Absence))
+        absence = next(absences, Absence(SHOWN[metric].series, NOT_MEASURED))
+        reason, last_error = absence.reason, absence.last_error
+        return WatchFigure(metric=metric, unit=unit, reason=reason, last_error=last_error), None
+    scopes = {label for each in measured for name, label in each.labels if name == "scope"}
     figure = WatchFigure(
         metric=metric,
         value=value,
         unit=unit,
-        source=told[0].source,
+        source=measured[0].source,
         scope="node" if "node" in scopes else "",
     )
     return figure, _Part(math.fsum(values), len(values), max(values), figure)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from lattice.domain.alert import Alert, Phase, Severity
 from lattice.domain.node_snapshot import SETTLED_S, NodeSnapshot, NodeUnreachable
@@ -23,9 +22,9 @@ from lattice.features.watch.model import (
     WatchNote,
     WatchNoteKind,
     WatchRecord,
+    moment,
 )
 from lattice.features.watch.service.cursor import Known
-from lattice.features.watch.service.moments import moment
 
 LOST_AFTER_S = 20.0
 """A node that is unreachable for this long is lost; a restarting agent is back sooner."""
@@ -47,7 +46,7 @@ class _Stands:
     severity: Severity = Severity.WARNING
     unit: str = ""
     bound: float | None = None
-    words: str = ""
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -56,23 +55,23 @@ class _Silent:
     from_: float
     """When it was reported unreachable; its last message may be older."""
     reason: str
-    told: bool = False
+    reported: bool = False
     lost: bool = False
 
 
 class AlertLedger:
-    """The ledger of one reader. News goes in; `told` holds the records to send."""
+    """The ledger of one reader. News goes in; `pending` holds the records to send."""
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
         """`known` was sent before, on another connection."""
-        self.told: deque[WatchAlert | WatchNode] = deque()
+        self.pending: deque[WatchAlert | WatchNode] = deque()
         self.changed = True
         """True if the cursor must be rewritten."""
         self.left_out = 0
         self._stands: dict[tuple[str, str, str], _Stands] = {}
         self._of_node: dict[str, set[tuple[str, str, str]]] = {}
         self._silent: dict[str, _Silent] = {}
-        self._heard: set[str] = set()
+        self._seen: set[str] = set()
         self._settled: dict[str, float] = {}
         """From when on a missing alert counts as cleared."""
         self._judged: dict[str, float] = {}
@@ -91,24 +90,24 @@ class AlertLedger:
     def stale(self) -> frozenset[str]:
         return frozenset(self._silent)
 
-    def measured(self, sight: NodeSnapshot, now: float) -> None:
+    def measured(self, snapshot: NodeSnapshot, now: float) -> None:
         """Take a snapshot of a node."""
-        node = sight.node
-        self._heard.add(node)
+        node = snapshot.node
+        self._seen.add(node)
         self.back(node, None, now)
-        if sight.judged_since is not None:
-            self._judged[node] = sight.judged_since
-            self._settled[node] = sight.judged_since + SETTLED_S
-        elif sight.before is None or node not in self._settled:
-            self._settled[node] = now + (SETTLED_S if sight.before is None else 0.0)
-        if not sight.firing and node not in self._of_node:
+        if snapshot.judged_since is not None:
+            self._judged[node] = snapshot.judged_since
+            self._settled[node] = snapshot.judged_since + SETTLED_S
+        elif snapshot.before is None or node not in self._settled:
+            self._settled[node] = now + (SETTLED_S if snapshot.before is None else 0.0)
+        if not snapshot.firing and node not in self._of_node:
             return
-        for alert in sight.firing:
+        for alert in snapshot.firing:
             self.alert(node, alert)
-        standing = {(node, each.rule.value, each.subject) for each in sight.firing}
+        standing = {(node, each.rule.value, each.subject) for each in snapshot.firing}
         for key in self._of_node.get(node, set()) - standing:
             if self._is_known(node, self._stands[key].since, now):
-                self._clear(key, sight.now.time, "It does not stand any more.")
+                self._clear(key, snapshot.now.time, "It does not stand any more.")
             else:
                 self._doubt(key, now, "The node looks anew.")
 
@@ -116,22 +115,18 @@ class AlertLedger:
         """Take a change of an alert."""
         key = (node, alert.rule.value, alert.subject)
         stands = self._stands.get(key)
-        self._heard.add(node)
+        self._seen.add(node)
         if alert.phase is Phase.CLEARED:
             if stands is not None and not self._is_doubted(node, stands, alert.time):
                 self._drop(key)
-                self._tell_alert(node, alert, stands.since)
+                self._queue_alert(node, alert, stands.since)
             return
         if stands is not None and stands.phase is alert.phase:
             # An alert from a cursor has no text yet.
-            stands.words, stands.severity = alert.words, alert.severity
+            stands.text, stands.severity = alert.text, alert.severity
             return
         since = min(stands.since, alert.since) if stands is not None else alert.since
-        self._put(
-            key,
-            _Stands(alert.phase, since, alert.severity, alert.unit, alert.bound, alert.words),
-        )
-        self._tell_alert(node, alert, since)
+        self._put(key, self._queue_alert(node, alert, since))
 
     def silent(self, silence: NodeUnreachable, now: float) -> None:
         """Record that a node has stopped answering."""
@@ -146,8 +141,8 @@ class AlertLedger:
         self._judged.pop(node, None)
         for key in sorted(self._of_node.get(node, ())):
             self._doubt(key, now, "The node does not answer.")
-        if node in self._heard or silence.since is not None:
-            self._tell_stale(node, silent, now)
+        if node in self._seen or silence.since is not None:
+            self._queue_stale(node, silent, now)
 
     def back(self, node: str, gone_s: float | None, now: float) -> None:
         """Record that it answers again."""
@@ -156,10 +151,10 @@ class AlertLedger:
         if silent is None and key not in self._stands:
             return
         since = silent.since if silent is not None else self._stands[key].since
-        if silent is not None and not silent.told:
+        if silent is not None and not silent.reported:
             return
         away_s = gone_s if gone_s is not None else max(now - since, 0.0)
-        self._tell(
+        self._queue(
             WatchNode(
                 node=node,
                 word=NodeWord.BACK,
@@ -176,15 +171,15 @@ class AlertLedger:
         self._silent.pop(node, None)
         self._settled.pop(node, None)
         self._judged.pop(node, None)
-        self._tell(WatchNode(node=node, word=NodeWord.OVER, time=moment(now)))
+        self._queue(WatchNode(node=node, word=NodeWord.OVER, time=moment(now)))
         for key in sorted(self._of_node.get(node, ())):
             self._clear(key, now, "The job is over on this node.")
 
-    def look(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """Advance time: nodes that are unreachable for long are reported lost, once."""
         for node, silent in self._silent.items():
-            if not silent.told and now - silent.from_ >= FIRST_WORD_S:
-                self._tell_stale(node, silent, now)
+            if not silent.reported and now - silent.from_ >= FIRST_WORD_S:
+                self._queue_stale(node, silent, now)
             if not silent.lost and now - silent.from_ >= LOST_AFTER_S:
                 silent.lost = True
                 self._lose(node, silent, now)
@@ -196,20 +191,20 @@ class AlertLedger:
         self._silent.clear()
         self._settled.clear()
         self._judged.clear()
-        self._heard.clear()
+        self._seen.clear()
         self.changed = True
 
     def drained(self, now: float) -> list[WatchRecord]:
         """Return the records to send, marked as one moment."""
-        told: list[WatchRecord] = [replace(each, follows=True) for each in self.told]
-        if self.told:
-            told[-1] = self.told[-1]
-        self.told.clear()
+        records: list[WatchRecord] = [replace(each, follows=True) for each in self.pending]
+        if self.pending:
+            records[-1] = self.pending[-1]
+        self.pending.clear()
         if self.left_out:
-            words = f"{self.left_out} events were left out: the reader was too slow for them."
-            told.append(WatchNote(kind=WatchNoteKind.LEFT_OUT, time=moment(now), words=words))
+            text = f"{self.left_out} events were left out: the reader was too slow for them."
+            records.append(WatchNote(kind=WatchNoteKind.LEFT_OUT, time=moment(now), words=text))
             self.left_out = 0
-        return told
+        return records
 
     def _is_doubted(self, node: str, stands: _Stands, time: float) -> bool:
         """Return True if the report comes from a restarted judge that can't know."""
@@ -220,11 +215,11 @@ class AlertLedger:
         began = self._judged.get(node)
         return now >= self._settled.get(node, 0.0) or (began is not None and since >= began)
 
-    def _tell_stale(self, node: str, silent: _Silent, now: float) -> None:
-        if silent.told:
+    def _queue_stale(self, node: str, silent: _Silent, now: float) -> None:
+        if silent.reported:
             return
-        silent.told = True
-        self._tell(
+        silent.reported = True
+        self._queue(
             WatchNode(
                 node=node,
                 word=NodeWord.STALE,
@@ -240,10 +235,10 @@ class AlertLedger:
             Phase.FIRING,
             silent.since,
             Severity.CRITICAL,
-            words=f"Node {node} is lost{reason}; how the job is there is not known.",
+            text=f"Node {node} is lost{reason}; how the job is there is not known.",
         )
         self._put((node, NODE_LOST, ""), stands)
-        self._tell(self._record((node, NODE_LOST, ""), stands, Phase.FIRING, now, _LOST_REMEDY))
+        self._queue(self._record((node, NODE_LOST, ""), stands, Phase.FIRING, now, _LOST_REMEDY))
 
     def _doubt(self, key: tuple[str, str, str], now: float, why: str) -> None:
         stands = self._stands[key]
@@ -251,13 +246,13 @@ class AlertLedger:
             return
         stands.phase = Phase.UNKNOWN
         self.changed = True
-        words = f"{why} It was: {stands.words}" if stands.words else why
-        self._tell(self._record(key, stands, Phase.UNKNOWN, now, words=words))
+        text = f"{why} It was: {stands.text}" if stands.text else why
+        self._queue(self._record(key, stands, Phase.UNKNOWN, now, text=text))
 
-    def _clear(self, key: tuple[str, str, str], time: float, words: str) -> None:
+    def _clear(self, key: tuple[str, str, str], time: float, text: str) -> None:
         stands = self._stands[key]
         self._drop(key)
-        self._tell(self._record(key, stands, Phase.CLEARED, time, words=words))
+        self._queue(self._record(key, stands, Phase.CLEARED, time, text=text))
 
     def _put(self, key: tuple[str, str, str], stands: _Stands) -> None:
         self._stands[key] = stands
@@ -272,25 +267,12 @@ class AlertLedger:
             del self._of_node[key[0]]
         self.changed = True
 
-    def _tell_alert(self, node: str, alert: Alert, since: float) -> None:
-        cleared = alert.phase is Phase.CLEARED
-        self._tell(
-            WatchAlert(
-                node=node,
-                rule=alert.rule.value,
-                subject=alert.subject,
-                phase=alert.phase,
-                severity=alert.severity,
-                value=alert.value,
-                bound=alert.bound,
-                unit=alert.unit,
-                since=moment(since),
-                time=moment(alert.time),
-                lasted_s=max(alert.time - since, 0.0) if cleared else None,
-                words=alert.words,
-                remedy=alert.remedy,
-            )
-        )
+    def _queue_alert(self, node: str, alert: Alert, since: float) -> _Stands:
+        key = (node, alert.rule.value, alert.subject)
+        stands = _Stands(alert.phase, since, alert.severity, alert.unit, alert.bound, alert.text)
+        record = self._record(key, stands, alert.phase, alert.time, alert.remedy)
+        self._queue(replace(record, value=alert.value))
+        return stands
 
     @staticmethod
     def _record(
@@ -299,10 +281,9 @@ class AlertLedger:
         phase: Phase,
         time: float,
         remedy: str = "",
-        words: str = "",
+        text: str = "",
     ) -> WatchAlert:
         node, rule, subject = key
-        when: datetime = moment(time)
         return WatchAlert(
             node=node,
             rule=rule,
@@ -312,14 +293,14 @@ class AlertLedger:
             bound=stands.bound,
             unit=stands.unit,
             since=moment(stands.since),
-            time=when,
+            time=moment(time),
             lasted_s=max(time - stands.since, 0.0) if phase is Phase.CLEARED else None,
-            words=words or stands.words,
+            words=text or stands.text,
             remedy=remedy,
         )
 
-    def _tell(self, record: WatchAlert | WatchNode) -> None:
-        if len(self.told) >= _MOST_WAITING:
+    def _queue(self, record: WatchAlert | WatchNode) -> None:
+        if len(self.pending) >= _MOST_WAITING:
             self.left_out += 1
             return
-        self.told.append(record)
+        self.pending.append(record)

@@ -33,13 +33,12 @@ from lattice.features.watch.model import (
     WatchNoteKind,
     WatchQuery,
     WatchRecord,
+    moment_or_none,
 )
 from lattice.features.watch.service.cursor import WatchCursor, write_cursor
 from lattice.features.watch.service.figures import WatchFigures
-from lattice.features.watch.service.job_events import JobStory
+from lattice.features.watch.service.job_events import GettingOn, JobStory
 from lattice.features.watch.service.ledger import AlertLedger
-from lattice.features.watch.service.moments import moment_or_none
-from lattice.features.watch.service.progress import GettingOn
 
 _GATHER = 0.25
 _LONGEST_GATHER_S = 2.0
@@ -49,7 +48,7 @@ _EVENTS_GATHER_S = 0.3
 _PAST_EVERY_S = 5.0
 _CURSOR_S = 1.0
 
-Told: TypeAlias = tuple[WatchRecord, str]
+StreamedRecord: TypeAlias = tuple[WatchRecord, str]
 """A record, and the cursor after it if there is one."""
 
 
@@ -66,8 +65,6 @@ class WatchSources:
 
 
 class WatchRun:
-    """One stream."""
-
     def __init__(
         self,
         sources: WatchSources,
@@ -84,7 +81,7 @@ class WatchRun:
         self._session = cursor.session
         self._ledger = AlertLedger(cursor.alerts)
         self._story = JobStory(cursor.attempt, cursor.state)
-        self._told_mode = cursor.mode
+        self._sent_mode = cursor.mode
         self._figures = WatchFigures(query.metrics or USUAL, 0)
         self._getting_on = GettingOn()
         self._attempt: JobAttempt | None = None
@@ -95,11 +92,10 @@ class WatchRun:
         self._events_due: float | None = None
         self._past_due = 0.0
         self._slurm_away = False
-        self._cursor = ""
         self._cursor_at = 0.0
         self._dirty = True
 
-    async def told(self) -> AsyncGenerator[Told, None]:
+    async def records(self) -> AsyncGenerator[StreamedRecord, None]:
         """Yield records until the job is over."""
         try:
             yield self._note(WatchNoteKind.ALIVE), self._cursor_now()
@@ -116,35 +112,35 @@ class WatchRun:
 
     async def _round(self) -> list[WatchRecord]:
         now = self._now
-        told = self._news(now)
-        allocation = await self._allocation_now(told)
+        records = self._news(now)
+        allocation = await self._allocation_now(records)
         if allocation is not None:
-            said = self._story.look(allocation, self._sources.clock.now())
+            changes = self._story.update(allocation, self._sources.clock.now())
             if self._story.ended:
-                told += self._ledger.drained(now)
-            told += said
-            self._dirty = self._dirty or bool(said)
+                records += self._ledger.drained(now)
+            records += changes
+            self._dirty = self._dirty or bool(changes)
             await self._follow(self._story.running)
         if not self._story.ended and not self._query.alerts_only:
-            told += self._mode()
-        return told
+            records += self._mode()
+        return records
 
     def _news(self, now: float) -> list[WatchRecord]:
         """Return the news from the nodes."""
         if self._listening is not None and self._listening.done():
             # Raises the error that ended it; the reader reconnects with its cursor.
             self._listening.result()
-        self._ledger.look(now)
-        told = self._events(now)
+        self._ledger.advance(now)
+        records = self._events(now)
         if self._query.alerts_only:
-            return told
+            return records
         if asyncio.get_running_loop().time() >= self._figures_due:
             measured = self._figures.drained()
-            told += [measured] if measured is not None else []
-        progress = self._getting_on.look(now, self._began)
-        return [*told, progress] if progress is not None else told
+            records += [measured] if measured is not None else []
+        progress = self._getting_on.check(now, self._began)
+        return [*records, progress] if progress is not None else records
 
-    async def _allocation_now(self, told: list[WatchRecord]) -> Allocation | None:
+    async def _allocation_now(self, records: list[WatchRecord]) -> Allocation | None:
         """Return the job as Slurm has it; None while Slurm does not answer."""
         try:
             reading = self._sources.scheduler.live()
@@ -153,7 +149,7 @@ class WatchRun:
         is_away = reading is None or not reading.source.ok
         if is_away is not self._slurm_away:
             self._slurm_away = is_away
-            told.append(
+            records.append(
                 self._note(WatchNoteKind.SLURM_AWAY if is_away else WatchNoteKind.SLURM_BACK)
             )
         if reading is None or is_away:
@@ -217,27 +213,27 @@ class WatchRun:
         self._wake.set()
 
     def _measured(self, news: NodeMeasured, now: float) -> None:
-        sight = news.sight
-        self._ledger.measured(sight, now)
-        self._getting_on.take(sight.progress)
-        if self._ledger.told:
+        snapshot = news.snapshot
+        self._ledger.measured(snapshot, now)
+        self._getting_on.take(snapshot.progress)
+        if self._ledger.pending:
             self._wake.set()
         if self._query.alerts_only:
             return
         figures = self._figures
-        figures.take(sight)
+        figures.take(snapshot)
         expected = figures.node_count - len(self._ledger.stale)
         if figures.waiting >= expected:
             self._figures_due = 0.0
             self._wake.set()
         elif figures.waiting == 1:
-            gather_s = min(sight.now.resolution_s * _GATHER, _LONGEST_GATHER_S)
+            gather_s = min(snapshot.now.resolution_s * _GATHER, _LONGEST_GATHER_S)
             self._figures_due = asyncio.get_running_loop().time() + gather_s
             self._wake.set()
 
     def _events(self, now: float) -> list[WatchRecord]:
         """Return alerts and node events, after waiting for those of other nodes."""
-        if not self._ledger.told:
+        if not self._ledger.pending:
             return []
         time_s = asyncio.get_running_loop().time()
         if self._events_due is None:
@@ -250,13 +246,10 @@ class WatchRun:
 
     async def _next(self) -> None:
         """Wait until there is something to send, or for one tick."""
-        wait_s = self._sources.tick_s
-        if self._events_due is not None:
-            left_s = self._events_due - asyncio.get_running_loop().time()
-            wait_s = min(wait_s, max(left_s, 0.0))
-        if self._figures.waiting:
-            left_s = self._figures_due - asyncio.get_running_loop().time()
-            wait_s = min(wait_s, max(left_s, 0.0))
+        wait_s, now_s = self._sources.tick_s, asyncio.get_running_loop().time()
+        for due_s in (self._events_due, self._figures_due if self._figures.waiting else None):
+            if due_s is not None:
+                wait_s = min(wait_s, max(due_s - now_s, 0.0))
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
@@ -275,9 +268,9 @@ class WatchRun:
             return []
         mode = self._sources.modes(self._allocation.ref)
         name = _mode_name(mode)
-        if name == self._told_mode:
+        if name == self._sent_mode:
             return []
-        self._told_mode, self._dirty = name, True
+        self._sent_mode, self._dirty = name, True
         return [
             WatchMode(
                 mode=mode.mode,
@@ -291,7 +284,7 @@ class WatchRun:
     def _timely_cursor(self) -> str:
         """Return a cursor if it has changed, about once a second at most."""
         now = self._sources.clock.monotonic()
-        if self._ledger.told:
+        if self._ledger.pending:
             # The ledger already contains records that are not sent yet.
             return ""
         if not (self._dirty or self._ledger.changed) or now - self._cursor_at < _CURSOR_S:
@@ -304,9 +297,9 @@ class WatchRun:
         return write_cursor(
             WatchCursor(
                 self._session,
-                self._story.told_attempt,
-                self._story.told_state,
-                self._told_mode,
+                self._story.sent_attempt,
+                self._story.sent_state,
+                self._sent_mode,
                 self._ledger.known,
             )
         )
@@ -316,12 +309,12 @@ class WatchRun:
         return self._sources.clock.now().timestamp()
 
     def _note(self, kind: WatchNoteKind) -> WatchNote:
-        words = {
+        text = {
             WatchNoteKind.SLURM_AWAY: "Slurm does not answer; "
             "the job's state is not known meanwhile.",
             WatchNoteKind.SLURM_BACK: "Slurm answers again.",
         }.get(kind, "")
-        return WatchNote(kind=kind, time=self._sources.clock.now(), words=words)
+        return WatchNote(kind=kind, time=self._sources.clock.now(), words=text)
 
 
 def _count(attempt: JobAttempt) -> int:

@@ -1,6 +1,6 @@
 """Streams the state of a job to a caller for as long as it runs.
 
-`OutputAccess` decides who may look. The stream takes a slot of the caller and keeps it over
+`OutputAccess` decides who may read. The stream takes a slot of the caller and keeps it over
 reconnects.
 """
 
@@ -13,56 +13,56 @@ from contextlib import aclosing
 
 from lattice.access.actor import Actor
 from lattice.access.limits import CallerLimits, OpenSlot, Sessions
-from lattice.access.output import LOOK_EVERY_S, OutputAccess
+from lattice.access.output import CHECK_EVERY_S, OutputAccess
 from lattice.base.errors import UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.sharing import ReadKind
 from lattice.features.watch.model import WatchQuery
 from lattice.features.watch.service.cursor import WatchCursor, read_cursor
-from lattice.features.watch.service.watch import Told, WatchRun, WatchSources
+from lattice.features.watch.service.watch import StreamedRecord, WatchRun, WatchSources
 from lattice.wire.watched import watched
 
 
 class WatchService:
-    """Serves callers."""
-
     def __init__(
-        self, sources: WatchSources, door: OutputAccess, limits: CallerLimits | None = None
+        self, sources: WatchSources, access: OutputAccess, limits: CallerLimits | None = None
     ) -> None:
         self._sources = sources
-        self._door = door
+        self._access = access
         self._limits = limits
 
     async def stream(
         self, actor: Actor, name: str, query: WatchQuery
-    ) -> AsyncGenerator[Told, None]:
+    ) -> AsyncGenerator[StreamedRecord, None]:
         """Stream all records from now on, until the job is over. The caller must close it."""
         cursor = read_cursor(query.cursor) if query.cursor else WatchCursor(secrets.token_hex(16))
-        found = await self._door.find(actor, name)
-        visit = await self._door.enter(actor, found, ReadKind.FOLLOW)
+        found = await self._access.find(actor, name)
+        visit = await self._access.enter(actor, found, ReadKind.FOLLOW)
 
         async def find() -> Allocation:
-            return (await self._door.find(actor, found.allocation.ref)).allocation
+            return (await self._access.find(actor, found.allocation.ref)).allocation
 
         watch = WatchRun(self._sources, found.allocation, find, query, cursor)
-        told: AsyncIterator[Told] = self._counted(actor, cursor.session, watch.told())
+        records: AsyncIterator[StreamedRecord] = self._counted(
+            actor, cursor.session, watch.records()
+        )
         if not visit.is_owners:
-            told = watched(told, visit.check, LOOK_EVERY_S)
+            records = watched(records, visit.check, CHECK_EVERY_S)
         # Errors are raised here, before anything is sent.
-        first = await anext(told)
-        return _with_first(first, told)
+        first = await anext(records)
+        return _with_first(first, records)
 
     async def _counted(
-        self, actor: Actor, session: str, told: AsyncGenerator[Told, None]
-    ) -> AsyncGenerator[Told, None]:
+        self, actor: Actor, session: str, records: AsyncGenerator[StreamedRecord, None]
+    ) -> AsyncGenerator[StreamedRecord, None]:
         if self._limits is None:
-            async with aclosing(told):
-                async for each in told:
+            async with aclosing(records):
+                async for each in records:
                     yield each
             return
         slot = await self._limits.open(actor.sub, Sessions.STREAM_METRICS, session)
         try:
-            async with aclosing(_while_placed(slot, told)) as placed:
+            async with aclosing(_while_placed(slot, records)) as placed:
                 async for each in placed:
                     yield each
         finally:
@@ -70,13 +70,13 @@ class WatchService:
 
 
 async def _while_placed(
-    slot: OpenSlot, told: AsyncGenerator[Told, None]
-) -> AsyncGenerator[Told, None]:
+    slot: OpenSlot, records: AsyncGenerator[StreamedRecord, None]
+) -> AsyncGenerator[StreamedRecord, None]:
     """Yield records, until the stream continues on another connection."""
     gone = asyncio.create_task(slot.wait_gone(), name="watch slot")
     try:
         while True:
-            taking = asyncio.ensure_future(anext(told, None))
+            taking = asyncio.ensure_future(anext(records, None))
             try:
                 await asyncio.wait({taking, gone}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -95,10 +95,12 @@ async def _while_placed(
     finally:
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-        await told.aclose()
+        await records.aclose()
 
 
-async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncGenerator[Told, None]:
+async def _with_first(
+    first: StreamedRecord, rest: AsyncIterator[StreamedRecord]
+) -> AsyncGenerator[StreamedRecord, None]:
     try:
         yield first
         async for each in rest:

@@ -145,7 +145,7 @@ class Node:
         self.heard = Heard()
         self.judges: list[QuietJudge] = []
         self.sights = SnapshotStore(
-            self._judge, lambda _: T0, told=self._told, leaps=lambda: self.time.leaps
+            self._judge, lambda _: T0, to_server_time=self._told, leaps=lambda: self.time.leaps
         )
         self.waits = 0
         self.sampling = Sampling(

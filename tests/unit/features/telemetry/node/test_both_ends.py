@@ -16,10 +16,10 @@ from lattice.domain.measured import Shown, ShownValue, shown_of
 from lattice.domain.node_snapshot import NodeMeasured, NodeOver
 from lattice.domain.stream import StreamQuestion
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.features.telemetry.convert.batches import batch_of
+from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.feed import MetricFeed
-from lattice.features.telemetry.node.sender import Sending, StoredBatch
+from lattice.features.telemetry.node.sender import Sending
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -63,7 +63,7 @@ async def looking(node: Node) -> AsyncIterator[AgentSnapshots]:
             nodes=OneNode(node),
             signer=GrantSigner(SigningKey.generate(), clock),
             clock=clock,
-            whose=whose,
+            find_attempt=whose,
             modes=lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),
         )
     )
@@ -76,7 +76,7 @@ async def looking(node: Node) -> AsyncIterator[AgentSnapshots]:
 @pytest.mark.spec("WATCH-1")
 async def test_a_look_shows_rates_at_once() -> None:
     async with Node(job_of()) as node, looking(node) as looks:
-        (sight,), silences = await looks.look(attempt())
+        (sight,), silences = await looks.read(attempt())
     assert silences == ()
     (processor,) = shown_of(Shown.CPU_UTILIZATION, sight.before, sight.now)
     assert isinstance(processor, ShownValue)
@@ -86,7 +86,7 @@ async def test_a_look_shows_rates_at_once() -> None:
 @pytest.mark.spec("SRC-2")
 async def test_a_job_that_is_not_there_is_a_silence_with_its_reason() -> None:
     async with Node() as node, looking(node) as looks:
-        sights, (silence,) = await looks.look(attempt())
+        sights, (silence,) = await looks.read(attempt())
     assert sights == ()
     assert silence.reason == "it does not know this job"
 
@@ -99,12 +99,12 @@ async def test_who_follows_hears_of_each_moment_and_of_the_end() -> None:
             news = aiter(followed)
             first = await anext(news)
             assert isinstance(first, NodeMeasured)
-            assert first.sight.now.time == T0 + 1
+            assert first.snapshot.now.time == T0 + 1
             await node.pass_s(30)
             second = await anext(news)
             assert isinstance(second, NodeMeasured)
-            assert second.sight.before is not None
-            assert (second.sight.before.time, second.sight.now.time) == (T0 + 1, T0 + 30)
+            assert second.snapshot.before is not None
+            assert (second.snapshot.before.time, second.snapshot.now.time) == (T0 + 1, T0 + 30)
             node.jobs.end(job_of())
             while not isinstance(heard := await anext(news), NodeOver):
                 assert isinstance(heard, NodeMeasured)

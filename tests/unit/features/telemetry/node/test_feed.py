@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
-from lattice.features.telemetry.convert.looks import (
-    LookAsked,
+from lattice.features.telemetry.convert.snapshots import (
+    SnapshotRequest,
     Want,
+    news_of,
     opening_bytes,
-    tell_of,
 )
 from lattice.features.telemetry.node.feed import MetricFeed
+from lattice.features.telemetry.node.snapshots import MOST_ALERTS
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
@@ -33,7 +35,7 @@ ALERT = Alert(
     value=1.0,
     since=T0,
     time=T0,
-    words="A process was killed for want of memory.",
+    text="A process was killed for want of memory.",
 )
 
 
@@ -51,7 +53,7 @@ class Server:
         assert not self.last
         await self.ready.wait()
         assert len(payload) <= LARGEST_MESSAGE_BYTES
-        self.heard.append(tell_of(payload, "n1", 7))
+        self.heard.append(news_of(payload, "n1", 7))
         self.last = last
 
     async def receive(self) -> bytes | None:
@@ -60,7 +62,9 @@ class Server:
 
     @property
     def moments(self) -> list[float]:
-        return [each.sight.now.time - T0 for each in self.heard if isinstance(each, NodeMeasured)]
+        return [
+            each.snapshot.now.time - T0 for each in self.heard if isinstance(each, NodeMeasured)
+        ]
 
 
 def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, asyncio.Task[None]]:
@@ -68,7 +72,7 @@ def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, a
         await node.pass_s(seconds)
 
     feed, server = MetricFeed(node.sights, node.sampling, sleep=nap), Server()
-    opening = opening_bytes(LookAsked(7, want, started))
+    opening = opening_bytes(SnapshotRequest(7, want, started))
     return server, asyncio.create_task(feed(server, opening))
 
 
@@ -79,26 +83,26 @@ async def until(done: Callable[[], bool]) -> None:
 @pytest.mark.spec("WATCH-1")
 async def test_a_first_look_looks_twice_so_that_rates_are_there() -> None:
     async with Node(job_of()) as node:
-        server, task = asking(node, Want.LOOK)
+        server, task = asking(node, Want.ONCE)
         await task
         (told,) = server.heard
         assert server.last
-    (processor,) = shown_of(Shown.CPU_UTILIZATION, told.sight.before, told.sight.now)
+    (processor,) = shown_of(Shown.CPU_UTILIZATION, told.snapshot.before, told.snapshot.now)
     assert isinstance(processor, ShownValue)
     assert processor.value == pytest.approx(100.0)
-    assert told.sight.now.time - told.sight.before.time == pytest.approx(0.75)
+    assert told.snapshot.now.time - told.snapshot.before.time == pytest.approx(0.75)
 
 
 @pytest.mark.spec("WATCH-1")
 async def test_a_later_look_is_compared_with_what_was_sampled() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(12)
-        server, task = asking(node, Want.LOOK)
+        server, task = asking(node, Want.ONCE)
         await task
     (told,) = server.heard
-    assert (told.sight.before.time, told.sight.now.time) == (T0 + 1, T0 + 12)
-    assert told.sight.now.resolution_s == 30.0
-    assert told.sight.progress is not None
+    assert (told.snapshot.before.time, told.snapshot.now.time) == (T0 + 1, T0 + 12)
+    assert told.snapshot.now.resolution_s == 30.0
+    assert told.snapshot.progress is not None
 
 
 @pytest.mark.spec("SRC-2")
@@ -129,9 +133,9 @@ async def test_who_follows_is_told_each_moment_each_alert_and_the_end() -> None:
     assert server.moments == [2, 3, 4, 5]
     *_, told, stands, over = server.heard
     assert (told, over) == (NodeAlert("n1", ALERT), NodeOver("n1")), "first what has changed"
-    assert server.heard[1].sight.before.time == T0 + 2
-    assert stands.sight.firing == (ALERT,)
-    assert stands.sight.judged_since == T0 + 1
+    assert server.heard[1].snapshot.before.time == T0 + 2
+    assert stands.snapshot.firing == (ALERT,)
+    assert stands.snapshot.judged_since == T0 + 1
     assert server.last
 
 
@@ -163,6 +167,34 @@ async def test_a_slow_server_is_told_the_newest_and_keeps_nobody_waiting() -> No
     assert server.heard[-2] == NodeAlert("n1", ALERT), "no alert is left out"
 
 
+@pytest.mark.spec("WATCH-1")
+async def test_a_server_too_many_alerts_behind_is_cut_off_and_no_alert_is_dropped_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alerts = tuple(replace(ALERT, subject=str(each)) for each in range(MOST_ALERTS + 44))
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(1)
+        server, task = asking(node, Want.FOLLOW)
+        server.ready.clear()
+        for begin in range(0, len(alerts), 100):
+            node.judges[0].next = alerts[begin : begin + 100]
+            await node.pass_s(1)
+        server.ready.set()
+        await until(task.done)
+        await task
+        run = node.sights.find(7, BEGAN)
+        assert run is not None
+        assert not run.followers
+    *_, newest, end = server.heard
+    sent = tuple(each.alert for each in server.heard if isinstance(each, NodeAlert))
+    assert sent == alerts[:MOST_ALERTS], "in order and without a gap"
+    assert isinstance(newest, NodeMeasured)
+    assert end is None, "the job is not over"
+    assert server.last
+    assert f"{len(alerts)} alerts behind" in caplog.text
+
+
 async def test_a_server_that_leaves_is_let_go() -> None:
     async with Node(job_of()) as node:
         server, task = asking(node, Want.FOLLOW)
@@ -189,7 +221,7 @@ async def test_who_follows_a_job_that_is_not_there_yet_waits_for_it() -> None:
 
 async def test_a_job_that_is_not_known_is_answered_with_nothing() -> None:
     async with Node() as node:
-        server, task = asking(node, Want.LOOK)
+        server, task = asking(node, Want.ONCE)
         await task
     assert server.heard == [None]
     assert server.last
@@ -201,7 +233,7 @@ async def test_a_job_that_is_over_is_told_as_over() -> None:
         await node.pass_s(2)
         node.jobs.end(job_of())
         await settle()
-        for want in (Want.LOOK, Want.FOLLOW):
+        for want in (Want.ONCE, Want.FOLLOW):
             server, task = asking(node, want)
             await task
             assert server.heard == [NodeOver("n1")]
@@ -212,10 +244,10 @@ async def test_the_life_before_is_not_taken_for_the_attempt_that_was_asked_for()
     first = job_of(inode=1)
     async with Node(first) as node:
         await node.pass_s(2)
-        server, task = asking(node, Want.LOOK, started=BEGAN + 30)
+        server, task = asking(node, Want.ONCE, started=BEGAN + 30)
         await task
         assert server.heard == [None]
-        server, task = asking(node, Want.LOOK, started=BEGAN + 1.5)
+        server, task = asking(node, Want.ONCE, started=BEGAN + 1.5)
         await task
     assert isinstance(server.heard[0], NodeMeasured), "clocks differ a little"
 
@@ -223,10 +255,10 @@ async def test_the_life_before_is_not_taken_for_the_attempt_that_was_asked_for()
 async def test_times_are_the_servers() -> None:
     async with Node(job_of(), ahead_s=302.0) as node:
         await node.pass_s(2)
-        server, task = asking(node, Want.LOOK, started=BEGAN - 302)
+        server, task = asking(node, Want.ONCE, started=BEGAN - 302)
         await task
     (told,) = server.heard
-    now = told.sight.now
+    now = told.snapshot.now
     assert now.identity.started == BEGAN - 302
     assert now.samples[0].time == pytest.approx(now.time, abs=0.3)
     assert now.time == pytest.approx(T0 + 2, abs=1)
@@ -269,8 +301,8 @@ async def test_more_series_than_fit_are_told_as_left_out() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     (told,) = server.heard
-    assert told.sight.now.of("threads") == (threads,)
-    left_out = told.sight.now.absence("gpu_xid_total")
+    assert told.snapshot.now.of("threads") == (threads,)
+    left_out = told.snapshot.now.absence("gpu_xid_total")
     assert isinstance(left_out, Absence)
     assert "fit" in left_out.reason
 

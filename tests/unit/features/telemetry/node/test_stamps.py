@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.features.telemetry.convert.job_settings import NodeJobSettings, StampedRun
 from lattice.features.telemetry.convert.stamps import Stamps
-from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
-from lattice.features.telemetry.node.stamps import MOST_KEPT, KnownStamps
+from lattice.features.telemetry.node.job_settings import MAX_JOBS, KnownStamps
 
 T0 = 1_794_702_390.0
 
@@ -24,8 +24,8 @@ def stamps(attempt: int = 1, user: str = "alice") -> Stamps:
     )
 
 
-def told(as_of: float, *runs: tuple[int, float, Stamps], stamping: bool = True) -> ToldJobs:
-    return ToldJobs(
+def told(as_of: float, *runs: tuple[int, float, Stamps], stamping: bool = True) -> NodeJobSettings:
+    return NodeJobSettings(
         stamping=stamping,
         runs={job_id: StampedRun(started, whose) for job_id, started, whose in runs},
         as_of=as_of,
@@ -77,18 +77,18 @@ def test_a_job_that_is_over_is_known_for_what_still_waits() -> None:
 def test_a_site_that_takes_its_trust_back_is_obeyed() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps())))
-    assert known.told
+    assert known.stamping
     known.note(told(T0 + 10, stamping=False))
-    assert not known.told
+    assert not known.stamping
     assert known.of(7, T0) is None
 
 
 def test_what_is_kept_is_bounded_and_the_newest() -> None:
     known = KnownStamps()
-    for number in range(1, MOST_KEPT + 3):
+    for number in range(1, MAX_JOBS + 3):
         known.note(told(T0 + 5, (number, T0, stamps())))
     assert known.of(2, T0) is None
-    assert known.of(3, T0) == known.of(MOST_KEPT + 2, T0) == stamps()
+    assert known.of(3, T0) == known.of(MAX_JOBS + 2, T0) == stamps()
 
 
 @pytest.mark.spec("TOP-2")

@@ -1,1 +1,1 @@
-"""The rules of WATCH-2, one file each. Pure."""
+"""The rules of WATCH-2, Pure."""

@@ -1,1 +1,0 @@
-"""Attach on the node: frames between the link and the holder of a terminal."""

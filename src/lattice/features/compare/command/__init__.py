@@ -1,1 +1,0 @@
-"""`lattice compare` and its `--fail-on`."""

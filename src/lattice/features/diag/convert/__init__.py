@@ -1,1 +1,0 @@
-"""Converts requests to nodes and their answers between dataclasses and protobuf."""

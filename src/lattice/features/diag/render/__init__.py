@@ -1,1 +1,0 @@
-"""A diagnosis and merged stacks as pages of text. Pure."""

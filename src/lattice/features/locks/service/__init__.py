@@ -1,1 +1,0 @@
-"""On the server: the locks in the state store, and who may change them."""

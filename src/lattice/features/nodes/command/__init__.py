@@ -1,1 +1,0 @@
-"""`lattice nodes` and `lattice admin drain|undrain|disable|enable`."""

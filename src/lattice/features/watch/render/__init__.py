@@ -1,1 +1,0 @@
-"""Records of a watched job as text. Pure."""
