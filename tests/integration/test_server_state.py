@@ -29,11 +29,12 @@ class Site:
     def __init__(self, folder: Path, extra: str = "") -> None:
         self.folder = folder
         self.config = folder / "server.yaml"
-        ports = _free_ports(2)
+        ports = _free_ports(3)
         self.url = f"http://127.0.0.1:{ports[0]}/healthz"
         self.config.write_text(
             f"cluster: {{name: x}}\n"
-            f"api: {{rest_listen: '127.0.0.1:{ports[0]}', grpc_listen: '127.0.0.1:{ports[1]}'}}\n"
+            f"api: {{rest_listen: '127.0.0.1:{ports[0]}', grpc_listen: '127.0.0.1:{ports[1]}', "
+            f"agent_listen: '127.0.0.1:{ports[2]}'}}\n"
             f"slurm: {{rest_url: 'unix:{folder}/none.sock'}}\n{extra}"
         )
 
@@ -128,6 +129,8 @@ def test_failed_nodes_are_drained_only_where_the_site_says_so(tmp_path: Path, wa
         assert told == ([4] if wanted else [])
 
 
+@pytest.mark.story
+@pytest.mark.spec("OPS-1")
 def test_a_server_without_state_says_so(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.serving():

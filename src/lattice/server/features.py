@@ -39,7 +39,8 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     `description` returns the description of the REST interface after all are composed.
     """
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
-    yield health.wire(base, agreed.cluster, agreed.note, description=description)
+    lasting = agreed.cluster if agreed.lasts else None
+    yield health.wire(base, lasting, agreed.note, description=description)
     yield identity.wire(base, _discovery(config.api))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)

@@ -16,11 +16,16 @@ from lattice.wire.guard import GuardedRoutes
 
 
 def wire(
-    foundation: Foundation, state: StateView, note: str = "", *, description: own_wire.Description
+    foundation: Foundation,
+    state: StateView | None,
+    note: str = "",
+    *,
+    description: own_wire.Description,
 ) -> Wiring:
     """Return the feature's part of the server.
 
-    `state` reports whether the state store answers; `note` is a message for people about it.
+    `state` reports whether the state store answers; None: there is none that lasts. `note` is a
+    message for people about it.
     """
     service = HealthService(
         version=__version__, scheduler=foundation.scheduler, state=state, note=note
