@@ -96,5 +96,6 @@ def test_a_card_that_falls_off_the_bus_stands_beside_the_node(lab: Lab, alice: P
         cards.card(0, lost=1)
         sick = eventually(lambda: agent("n1"), lambda seen: seen["health"] == "failure")
         assert f"{uuid_of(0)} is lost (GPU is lost)" in sick["health_words"]
-        assert "ready (failure)" in alice.tries("nodes").out
+        # Slurm itself does not know its nodes for some seconds after a restart.
+        eventually(lambda: alice.tries("nodes").out, lambda shown: "ready (failure)" in shown)
     eventually(lambda: agent("n1"), fit)

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from lattice.base.errors import InternalError, LatticeError
+from lattice.base.errors import InternalError, LatticeError, Unavailable
 from lattice.wire.interceptor import RECHECK_EVERY_S, NextChange, never_changes
 from lattice.wire.status import http_error
 
@@ -107,7 +107,9 @@ class EventStream(StreamingResponse):
                 if change.done() or loop.time() - checked >= RECHECK_EVERY_S:
                     checked = loop.time()
                     change = self._next_change() if change.done() else change
-                    await self._recheck()
+                    # While the caller can't be checked, what is open stays open.
+                    with suppress(Unavailable):
+                        await self._recheck()
                 if outlet.silent and not outlet.sending:
                     await outlet.send(b": alive\n\n")
         finally:

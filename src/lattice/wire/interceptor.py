@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from lattice.base.errors import InternalError, LatticeError, UsageError
+from lattice.base.errors import InternalError, LatticeError, Unavailable, UsageError
 from lattice.wire.status import grpc_status
 
 # Generic for the type checker only, hence the quotes.
@@ -104,7 +105,9 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
                     return stream.result()
                 if change.done():
                     change = self._next_change()
-                await admit()
+                # While the caller can't be checked, what is open stays open.
+                with suppress(Unavailable):
+                    await admit()
         finally:
             change.cancel()
             stream.cancel()

@@ -245,6 +245,8 @@ class Site:
         self.wait_s = 60.0
         self.recheck_every_s = 60.0
         self.allowed = True
+        self.unknown_checks = 0
+        """So many checks of callers still fail, because nobody knows."""
         self.people_show_certificates = False
         paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
         create_identity(paths, self.clock, cluster=CLUSTER)
@@ -261,6 +263,9 @@ class Site:
         await self._stack.aclose()
 
     async def authorise(self, **_question: str) -> Actor:
+        if self.unknown_checks:
+            self.unknown_checks -= 1
+            raise Unavailable("Nobody knows.")
         if not self.allowed:
             raise LoginRefused("The token no longer holds.")
         return OLGA

@@ -211,6 +211,24 @@ async def test_a_stream_whose_token_no_longer_holds_ends_and_goes_on_with_a_fres
     await caller.stop()
 
 
+@pytest.mark.story
+@pytest.mark.spec("OPS-1")
+async def test_a_stream_whose_caller_can_not_be_checked_now_goes_on(site: Site) -> None:
+    site.recheck_every_s = 0.1
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    caller = Caller("n1", [f"127.0.0.1:{server.people_port}"])
+    await caller.conduit.send(b"before")
+    assert await caller.conduit.receive() == b"before"
+    site.unknown_checks = 3
+    await eventually_async(lambda: site.unknown_checks == 0)
+    await caller.conduit.send(b"after")
+    assert await caller.conduit.receive() == b"after"
+    assert caller.why == []
+    await caller.stop()
+
+
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("node-key")
 async def test_a_certificate_of_one_node_can_not_speak_as_another(site: Site) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lattice.base.errors import PermissionRefused
+from lattice.base.errors import PermissionRefused, Unavailable
 from lattice.features.locks.service import ChangeSignal
 from lattice.features.logs.model import LogNote, NoteKind
 from lattice.wire import events
@@ -29,6 +29,7 @@ class Reader:
         self.defects: list[BaseException] = []
         self.checks = 0
         self.welcome = True
+        self.unknown_checks = 0
 
     async def send(self, message: Any) -> None:
         await asyncio.sleep(0)
@@ -38,6 +39,8 @@ class Reader:
 
     async def recheck(self) -> None:
         self.checks += 1
+        if self.checks <= self.unknown_checks:
+            raise Unavailable("Nobody knows.")
         if not self.welcome:
             raise PermissionRefused("Not any more.")
 
@@ -151,6 +154,25 @@ async def test_a_reader_is_checked_again_as_soon_as_something_is_locked() -> Non
     async with asyncio.timeout(60):
         await stream.stream_response(reader.send)
     assert b"event: error" in reader.text
+    assert b"Not any more." in reader.text
+
+
+@pytest.mark.spec("AUTH-13", "OPS-1")
+async def test_a_reader_who_can_not_be_checked_now_stays_until_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("KEEPALIVE_EVERY_S", "RECHECK_EVERY_S"):
+        monkeypatch.setattr(events, name, 0.01)
+
+    async def told() -> Told:
+        yield note("a")
+        await asyncio.Event().wait()
+
+    reader = Reader()
+    reader.unknown_checks, reader.welcome = 3, False
+    await reader.reads(told())
+    assert reader.checks == 4
+    assert b"Nobody knows." not in reader.text
     assert b"Not any more." in reader.text
 
 

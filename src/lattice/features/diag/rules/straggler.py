@@ -178,7 +178,7 @@ def outliers(values: Mapping[_K, float], *, least_percent: float, floor: float) 
     resist that, as long as most values are alike.
 
     An outlier is more than six robust deviations, `least_percent` and `floor` away. `floor` is in
-    the unit of the values. If more than a third are, the result is empty.
+    the unit of the values. The result is empty if more than a third of the values are outliers.
     """
     if len(values) < FEWEST:
         return {}

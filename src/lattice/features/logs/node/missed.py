@@ -40,7 +40,7 @@ NOT_SEEN = "the agent watched the node and has no record of a process of the job
 
 
 class UnreadJob(msgspec.Struct, frozen=True):
-    """A job that is over and has no stream. Without a reason it had no file here."""
+    """An ended job without a stream. An empty reason means that it had no file on this node."""
 
     job_id: int
     started: float
