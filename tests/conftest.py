@@ -10,6 +10,10 @@ from hypothesis import settings
 
 from tests.surroundings import restore
 
+# Some tests fork a child that runs Python, as the helper does, which has no gRPC. While a channel
+# of another test is busy, gRPC's own handlers of a fork end such a child: one in six.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.two_labs"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
