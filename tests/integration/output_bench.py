@@ -33,7 +33,8 @@ from lattice.domain.privileged import (
 from tests.contract.identities import being
 from tests.eventually import eventually
 
-JOB = 4242
+JOB = 424_200_000 + os.getpid() % 100_000
+"""Its own in each process of tests: pids come round, and one may be of another's bench."""
 _JOIN = 'for each in $1; do echo $$ >"$each" || exit 125; done; shift; exec "$@"'
 
 
