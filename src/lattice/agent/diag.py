@@ -8,7 +8,7 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
-from lattice.agent.gpuhealth import DriverReads
+from lattice.agent.driver_reads import DriverReads
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure

@@ -1,7 +1,7 @@
 """A call to the server, described but not made.
 
-Each feature's `api.py` turns its verbs into calls, and the SDK makes them. The asynchronous and the
-blocking client use the same calls, so a verb is written once.
+Each feature's `operations.py` turns its verbs into calls, and the SDK makes them. The asynchronous
+and the blocking client use the same calls, so a verb is written once.
 
 These are named tuples and not dataclasses, because a person waits while the CLI loads them. Loading
 dataclasses takes a tenth of the time that a whole command may take.

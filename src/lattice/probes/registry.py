@@ -14,14 +14,13 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TypeAlias
 
 from lattice import probes as folder
 from lattice.base.clock import Clock
+from lattice.base.discovery import classes_in
 from lattice.base.moment import silence
 from lattice.base.text import inert
 from lattice.domain.metric import Absence, MetricReading, Sample
@@ -35,20 +34,7 @@ _SeriesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 def known_probes(site: ProbeSite) -> tuple[NodeProbe, ...]:
     """Make the probes of this folder: each public class with `on`."""
-    return tuple(_found(site))
-
-
-def _found(site: ProbeSite) -> Iterator[NodeProbe]:
-    for module in iter_modules(folder.__path__, f"{folder.__name__}."):
-        for name, value in vars(import_module(module.name)).items():
-            is_own = isinstance(value, type) and value.__module__ == module.name
-            if (
-                is_own
-                and hasattr(value, "on")
-                and not name.startswith("_")
-                and value is not NodeProbe
-            ):
-                yield value.on(site)
+    return tuple(each.on(site) for each in classes_in(folder, "on"))
 
 
 class Registry:

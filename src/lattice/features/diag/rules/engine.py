@@ -5,12 +5,11 @@ A rule that fails becomes an unknown line: a site's own rule must not break the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from operator import attrgetter
-from pkgutil import iter_modules
 
+from lattice.base.discovery import classes_in
 from lattice.features.diag import rules as folder
 from lattice.features.diag.model import Area, Case, DiagRule, Finding, Lack, Verdict, worst
 from lattice.features.diag.rules.findings import unknown
@@ -22,15 +21,8 @@ ALWAYS = "node_silent"
 
 def known_rules() -> tuple[DiagRule, ...]:
     """Return the rules of this folder, each public class with `judge`, in the order of the page."""
-    return tuple(sorted(_found(), key=attrgetter("order")))
-
-
-def _found() -> Iterator[DiagRule]:
-    for module in iter_modules(folder.__path__, f"{folder.__name__}."):
-        for name, value in vars(import_module(module.name)).items():
-            is_own = isinstance(value, type) and value.__module__ == module.name
-            if is_own and hasattr(value, "judge") and not name.startswith("_"):
-                yield value()
+    found = (each() for each in classes_in(folder, "judge"))
+    return tuple(sorted(found, key=attrgetter("order")))
 
 
 def run_rules(
