@@ -206,6 +206,27 @@ async def test_a_use_while_the_state_is_away_counts_here_and_is_noted_later(
 
 
 @pytest.mark.spec("AUTH-9")
+async def test_a_use_whose_record_changes_at_every_try_is_noted_later(
+    site: AgentSite,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = await enrolled(site)
+
+    async def conflict(*_: object) -> None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.store, "commit", conflict)
+        await site.trust.note_use(first)
+    assert (record_of(site).used, caplog.messages) == (0, ["use not noted"])
+    clock.advance(11)
+    await site.trust.note_use(first)
+    assert record_of(site).used == 1
+
+
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize("away", [False, True])
 async def test_of_two_successors_the_one_used_first_goes_on(site: AgentSite, away: bool) -> None:
     first = await enrolled(site)

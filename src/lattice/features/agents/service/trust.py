@@ -183,6 +183,7 @@ class TrustedNodes:
                 self._noted[peer.name] = peer.serial
                 self._unnoted.pop(peer.name, None)
                 return
+        raise Unavailable("The record changed at every try.")
 
     async def quarantine(self, node: str, why: str, *, spent: bool = False) -> None:
         """Refuse the node until an administrator restores it. Does not raise.
