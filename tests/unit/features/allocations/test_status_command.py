@@ -263,6 +263,21 @@ def test_card_of_a_pending_one_says_why_and_when() -> None:
     assert "Nodes      4 asked for" in shell.out
 
 
+@pytest.mark.parametrize(
+    ("comment", "line"),
+    [
+        ("try 3", "Comment    try 3"),
+        ('lattice:{"key":"5fd1"}', ""),
+        ('lattice:{"key":"5fd1","labels":{"run":"7","team":"a"}}', "Labels     run=7, team=a"),
+    ],
+)
+def test_card_shows_labels_and_not_how_they_are_stored(comment: str, line: str) -> None:
+    each = answers.allocation(1, comment=comment)
+    shell = run({f"{LIST}/1": answers.card(each)}, id="1")
+    assert line in shell.out
+    assert "5fd1" not in shell.out
+
+
 def test_card_of_an_array_sums_it_up() -> None:
     rest = [answers.task(number, "completed") for number in (2, 3)]
     shell = run(

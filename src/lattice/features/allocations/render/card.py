@@ -10,6 +10,7 @@ from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import cells, cut, inert
 from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.labels import read_comment
 from lattice.domain.logs import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
 from lattice.features.allocations.model import AllocationCard
@@ -78,8 +79,14 @@ def _facts(each: Allocation, style: Style, now: datetime) -> list[tuple[str, Cel
         ("Command", each.command),
         ("Directory", each.work_dir),
         ("Output", each.output),
-        ("Comment", each.comment),
+        _comment(each.comment),
     ]
+
+
+def _comment(text: str) -> tuple[str, Cell]:
+    marks = read_comment(text)
+    labels = ", ".join(f"{name}={value}" for name, value in marks.labels.items())
+    return ("Labels", labels) if labels or marks.key else ("Comment", text)
 
 
 def _last_output_text(last: LastOutput, style: Style, now: datetime) -> str:
