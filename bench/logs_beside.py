@@ -25,7 +25,8 @@ from pathlib import Path
 
 from bench.figures import Figure, paired
 from bench.logs_live import laboratory
-from bench.logs_live_jobs import NODE, TICKER, Bench, cpu_s, ended
+from bench.logs_live_jobs import NODE, TICKER, Bench, ended
+from bench.measuring import processor_s
 from lab.laboratory import Lab
 
 ROUNDS = 7
@@ -150,9 +151,9 @@ def _window(bench: Bench, neighbour: str, agent: int | None) -> Window:
     side = bench.name() + ".writes"
     with bench.job(WRITER, side, str(BYTES_A_SECOND)):
         time.sleep(SETTLE_S)
-        used, begun = (cpu_s(agent) if agent else 0.0), time.time()
+        used, begun = (processor_s(agent) if agent else 0.0), time.time()
         time.sleep(WINDOW_S)
-        used, end = (cpu_s(agent) if agent else 0.0) - used, time.time()
+        used, end = (processor_s(agent) if agent else 0.0) - used, time.time()
     writes = _rows(bench.seen_from_here(side), begun, end)
     speeds = _rows(bench.seen_from_here(neighbour), begun, end)
     bench.seen_from_here(side).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from obstore.store import S3Store
 
-from bench.logs_pipeline import log_text
+from bench.stories import log_text
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock

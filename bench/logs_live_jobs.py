@@ -8,11 +8,12 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.stories import constant_text, log_text
 from lab.laboratory import Lab
 
 OWNER = "alice"
@@ -28,20 +29,32 @@ while True:
 
 FLOOD = """
 import os, sys, time
-size, sign = int(sys.argv[1]), sys.argv[2]
-line = b"2026-11-15 14:02:11 INFO step 1234 loss 0.1234 lr 1e-4 throughput 1234 tok/s node n1\\n"
-block = line * (65536 // len(line))
+size, sign, source, pace = int(sys.argv[1]), *sys.argv[2:5]
+text = memoryview(open(source, "rb").read())
+waited = 0
 while not os.path.exists(sign):
-    os.write(1, b"ready\\n")
-    time.sleep(0.1)
-while size > 0:
-    size -= os.write(1, block)
-os.write(1, b"END\\n")
+    if waited % 20 == 0:
+        os.write(1, b"ready\\n")
+    waited += 1
+    time.sleep(0.005)
+begun, left, at = time.perf_counter(), size, 0
+while left > 0:
+    wrote = os.write(1, text[at : at + min(left, 65536)])
+    left -= wrote
+    at = (at + wrote) % len(text)
+took = time.perf_counter() - begun
+os.write(1, b"\\nEND\\n")
+open(pace, "w").write(str(size / took / 1e6))
 time.sleep(600)
 """
-"""So many bytes as fast as the file takes them, once its sign is there."""
+"""So many bytes of a text as fast as the file takes them, once its sign is there."""
 
 FLOOD_BYTES = 100_000_000
+FLOOD_TEXTS: Mapping[str, Callable[[int], bytes]] = {
+    "varied lines": log_text,
+    "one constant line": constant_text,
+}
+_TEXT_BYTES = 16 * 1024 * 1024
 _PAD = 4096
 _FRESH_MS = 500.0
 
@@ -61,6 +74,7 @@ class Bench:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self._number = 0
+        self._texts: dict[str, str] = {}
         self.sign_in()
 
     def sign_in(self) -> None:
@@ -77,6 +91,15 @@ class Bench:
     def seen_from_here(self, path: str) -> Path:
         """A file of the lab's homes, at the host."""
         return self.lab.layout.home / Path(path).relative_to("/home")
+
+    def text(self, name: str) -> str:
+        """A file of the owner's home with one of the texts of floods."""
+        if name not in self._texts:
+            path = f"/home/{OWNER}/bench-{name.replace(' ', '-')}"
+            self.seen_from_here(path).write_bytes(FLOOD_TEXTS[name](_TEXT_BYTES))
+            self.seen_from_here(path).chmod(0o644)
+            self._texts[name] = path
+        return self._texts[name]
 
     @contextmanager
     def job(
@@ -125,20 +148,31 @@ def ended(viewer: subprocess.Popen[str]) -> Iterator[int]:
         viewer.communicate()
 
 
-def line_ages_ms(descriptor: int, count: int, skip: int, timeout_s: float = 60.0) -> list[float]:
-    """How old lines of the ticker are when they are printed.
+class TickerLines:
+    """Lines of the ticker as a viewer prints them.
 
-    Counted from the first on that is fresh: those before it were written before anyone looked.
+    They count from the first one on that is fresh: those before it were written earlier.
     """
-    ages: list[float] = []
-    rest, deadline = b"", time.monotonic() + timeout_s
-    while len(ages) < count + skip:
-        text = _some(descriptor, deadline)
-        now = time.time_ns()
-        *lines, rest = (rest + text).split(b"\n")
-        found = [(now - int(line.split(b" ", 1)[0])) / 1e6 for line in lines if line[:1].isdigit()]
-        ages += found if ages or (found and found[-1] < _FRESH_MS) else []
-    return ages[skip:]
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+        self._is_fresh = False
+
+    def ages_ms(self, count: int, timeout_s: float = 60.0) -> list[float]:
+        """How old the next lines are when they are printed; at least so many."""
+        ages: list[float] = []
+        deadline = time.monotonic() + timeout_s
+        while len(ages) < count:
+            text = _some(self._descriptor, deadline)
+            now = time.time_ns()
+            *lines, self._rest = (self._rest + text).split(b"\n")
+            found = [
+                (now - int(line.split(b" ", 1)[0])) / 1e6 for line in lines if line[:1].isdigit()
+            ]
+            self._is_fresh = self._is_fresh or bool(found and found[-1] < _FRESH_MS)
+            ages += found if self._is_fresh else []
+        return ages
 
 
 def flood_mb_per_s(descriptor: int, sign: Path, size: int, timeout_s: float = 120.0) -> float:
@@ -169,30 +203,36 @@ def _some(descriptor: int, deadline: float) -> bytes:
     return text
 
 
-def resident_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """A job that waits for its sign, then writes as fast as it can."""
 
+    job: Job
+    sign: Path
+    _pace: Path
 
-def cpu_s(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def written_mb_per_s(self, timeout_s: float = 30.0) -> float:
+        """How fast the job wrote, once it has."""
+        deadline = time.monotonic() + timeout_s
+        while not (self._pace.exists() and self._pace.stat().st_size):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"job {self.job.id} does not finish")
+            time.sleep(0.05)
+        return float(self._pace.read_text())
 
 
 @contextmanager
-def flood(bench: Bench, *, with_srun: bool = False) -> Iterator[tuple[Job, Path]]:
-    """A job that waits for its sign, and the sign."""
-    sign = bench.name() + ".go"
-    words = (str(FLOOD_BYTES), sign)
+def flood(bench: Bench, text: str = "varied lines", *, with_srun: bool = False) -> Iterator[Flood]:
+    """A flood of one of the texts."""
+    sign, pace = bench.name() + ".go", bench.name() + ".pace"
+    paths = (sign, bench.text(text), pace)
     try:
-        with bench.job(FLOOD, *words, with_srun=with_srun) as job:
+        with bench.job(FLOOD, str(FLOOD_BYTES), *paths, with_srun=with_srun) as job:
             bench.until_written(job)
-            yield job, bench.seen_from_here(sign)
+            yield Flood(job, bench.seen_from_here(sign), bench.seen_from_here(pace))
     finally:
-        bench.seen_from_here(sign).unlink(missing_ok=True)
+        for each in (sign, pace):
+            bench.seen_from_here(each).unlink(missing_ok=True)
 
 
 def note(what: str, words: Mapping[str, object]) -> None:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,17 @@ def _pem(folder: str) -> tuple[bytes, bytes, bytes]:
     return ca, key, certificate
 
 
+@dataclass(frozen=True, slots=True)
+class BareRelay:
+    """Its three processes; the client prints."""
+
+    node: subprocess.Popen[str]
+    relay: subprocess.Popen[str]
+    client: subprocess.Popen[str]
+
+
 @contextmanager
-def bare_relay(bench: Bench, job: Job) -> Iterator[subprocess.Popen[str]]:
+def bare_relay(bench: Bench, job: Job) -> Iterator[BareRelay]:
     """Node and relay at work, and the client that prints."""
     folder = bench.lab.layout.certificates
     Authority.load(folder).issue("bare", "bare", names=SERVER_NAMES, owner="root")
@@ -130,9 +140,9 @@ def bare_relay(bench: Bench, job: Job) -> Iterator[subprocess.Popen[str]]:
         until_listening(bench, _HTTP_PORT)
         on_node = bench.lab.node(NODE).argv([*begin, "node", str(folder), str(job.file)])
         started.append(subprocess.Popen(on_node, env=env, stdout=subprocess.DEVNULL, text=True))
-        viewer = room.popen([*begin, "client", str(folder)], env=path, stderr=None)
-        started.append(viewer)
-        yield viewer
+        started.append(room.popen([*begin, "client", str(folder)], env=path, stderr=None))
+        relay, node, client = started
+        yield BareRelay(node=node, relay=relay, client=client)
     finally:
         end_peers(bench, started, "bench.logs_live_peers")
 
@@ -159,6 +169,8 @@ class Ssh:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self.pid = 0
+        """The daemon's, or that of the process which entered the node for it."""
         self._folder = bench.lab.layout.state / "bench-ssh"
         self._folder.mkdir(mode=0o755, exist_ok=True)
         for name in ("host", "user"):
@@ -187,6 +199,7 @@ class Ssh:
         argv = self._bench.lab.node(NODE).argv(words)
         environment = dict(self._bench.lab.control.room.environment)
         daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, text=True)
+        self.pid = daemon.pid
         try:
             until_listening(self._bench, _SSH_PORT, self._bench.lab.node(NODE).address)
             yield self

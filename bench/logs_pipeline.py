@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from pathlib import Path
 from backports import zstd
 
 from bench.figures import Figure, paired
+from bench.stories import log_text
 from lattice.base.clock import SystemClock
 from lattice.domain.logchunk import FRAME_BYTES, read_index
 from lattice.domain.logs import LogKind, LogSource
@@ -34,33 +34,8 @@ from lattice.features.logs.node.tail import FileTail
 ROUNDS = 9
 SIZE = 96 * 1024 * 1024
 GOAL = 0.7
-_BLOCK = 16 * 1024 * 1024
-"""Longer than any window of the compressor: text that comes again after it is new text to it."""
 _READ = 1024 * 1024
 _LEVEL = 3
-
-
-def log_text(size: int) -> bytes:
-    """What a training job writes: mostly the same words, and numbers that never are."""
-    chance = random.Random(7)
-    lines: list[str] = []
-    made = step = 0
-    while made < min(size, _BLOCK):
-        step += 1
-        line = (
-            f"2026-11-15T{step // 3600 % 24:02d}:{step // 60 % 60:02d}:{step % 60:02d}."
-            f"{chance.randrange(1000):03d}Z INFO  [rank {step % 8}] train.loop: step={step} "
-            f"loss={1.5 + chance.random():.6f} lr={3e-4 * (1 - step / 1e7):.3e} "
-            f"grad_norm={3 * chance.random():.4f} tokens/s={chance.randrange(40_000, 60_000)} "
-            f"mem={chance.randrange(600, 790) / 10}GiB\n"
-        )
-        if step % 97 == 0:
-            peer = ".".join(str(chance.randrange(256)) for _ in range(4))
-            line += f"WARNING nccl: NET/IB: completion from peer {peer} with status=12 len=4096\n"
-        lines.append(line)
-        made += len(line)
-    block = "".join(lines).encode()[:_BLOCK]
-    return (block * -(-size // len(block)))[:size]
 
 
 def captured(file: Path, folder: Path) -> None:

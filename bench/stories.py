@@ -1,5 +1,7 @@
-"""What the ranks of a made-up job write, and when: scripts for `bench.crowd`. Pure, and the same
-in every run."""
+"""What made-up jobs write: texts, and scripts that say when each rank of `bench.crowd` writes what.
+
+Pure, and the same in every run.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,10 @@ Script: TypeAlias = Iterator[tuple[float, bytes]]
 """Seconds since the story began, and what is written then."""
 Story: TypeAlias = Callable[[str, int], Script]
 
+_BLOCK = 16 * 1024 * 1024
+"""Longer than any window of the compressor: text that comes again after it is new text to it."""
+_CONSTANT = "2026-11-15 14:02:11 INFO step 1234 loss 0.1234 lr 1e-4 throughput 1234 tok/s node n1\n"
+
 _START = (
     "NCCL INFO Bootstrap : Using eth0",
     "NCCL INFO NET/Plugin : No plugin found, using internal implementation",
@@ -23,6 +29,35 @@ _TRACE = (
     "    loss.backward()",
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
 )
+
+
+def log_text(size: int) -> bytes:
+    """What a training job writes: mostly the same words, and numbers that never are."""
+    chance = Random(7)
+    lines: list[str] = []
+    made = step = 0
+    while made < min(size, _BLOCK):
+        step += 1
+        line = (
+            f"2026-11-15T{step // 3600 % 24:02d}:{step // 60 % 60:02d}:{step % 60:02d}."
+            f"{chance.randrange(1000):03d}Z INFO  [rank {step % 8}] train.loop: step={step} "
+            f"loss={1.5 + chance.random():.6f} lr={3e-4 * (1 - step / 1e7):.3e} "
+            f"grad_norm={3 * chance.random():.4f} tokens/s={chance.randrange(40_000, 60_000)} "
+            f"mem={chance.randrange(600, 790) / 10}GiB\n"
+        )
+        if step % 97 == 0:
+            peer = ".".join(str(chance.randrange(256)) for _ in range(4))
+            line += f"WARNING nccl: NET/IB: completion from peer {peer} with status=12 len=4096\n"
+        lines.append(line)
+        made += len(line)
+    block = "".join(lines).encode()[:_BLOCK]
+    return (block * -(-size // len(block)))[:size]
+
+
+def constant_text(size: int) -> bytes:
+    """One line again and again, which a compressor takes for nothing."""
+    line = _CONSTANT.encode()
+    return (line * -(-size // len(line)))[:size]
 
 
 def _line(text: str) -> bytes:
