@@ -3,9 +3,13 @@
     python -m bench.cli               the server of LATTICE_API_URL, or else a stand-in of its own
     python -m bench.cli --lab NAME    as alice in a lab that is up, against its server
 
-One JSON line a figure. `value` is the median, `low` and `high` hold the middle half of the rounds;
-`bare` is the median of `python -c pass`, and `ratio` is value to bare. Rounds are interleaved, so
-that a busy moment of the machine falls on all. The code is compiled first, as an installer does.
+One JSON line a figure: `bare` is the median of `python -c pass`, and `ratio` is value to bare.
+Rounds are interleaved, so that a busy moment of the machine falls on all. The code is compiled
+first, as an installer does.
+
+`lattice status` runs with a configuration that names the server's authority (`ca`), and with one
+that does not. The second finds it where a system has authorities: OpenSSL's default bundle is that
+of the machine, and a hashed folder has the same authorities and the server's.
 
 The stand-in is another process that speaks TLS and gives a list of twenty allocations; what a real
 server needs to make its answer comes on top.
@@ -18,23 +22,36 @@ from __future__ import annotations
 
 import argparse
 import compileall
-import json
 import os
+import re
 import ssl
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import lattice
+from bench.figures import Figure, against, load, measured
 
 ROUNDS = 15
-GOALS = {"lattice --help": 4.2, "lattice status": 8.0}
+BARE, HELP, STATUS = "python -c pass", "lattice --help", "lattice status"
+STATUS_WITHOUT_CA = "lattice status without ca"
+GOALS = {HELP: 4.2, STATUS: 8.0, STATUS_WITHOUT_CA: 6.0}
 _ROOT = Path(__file__).resolve().parents[1]
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is timed."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
 
 
 def main() -> int:
@@ -52,52 +69,91 @@ def main() -> int:
 
 
 def _report(environment: Mapping[str, str], rounds: int, server: str) -> int:
-    programs = Path(sys.executable).parent
-    commands = {
-        "python -c pass": [sys.executable, "-c", "pass"],
-        "lattice --help": [str(programs / "lattice"), "--help"],
-        "lattice status": [str(programs / "lattice"), "status"],
-    }
     # What a person's environment does not hold, and what would recompile at each start.
     unusual = {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPATH"}
     plain = {name: value for name, value in environment.items() if name not in unusual}
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(rounds + 1):
-        for name, argv in commands.items():
-            spent_ms = _time_ms(argv, plain)
-            if number:  # the first round warms the file cache
-                times[name].append(spent_ms)
-    return _print(times, rounds, server)
+    lattice_program = str(Path(sys.executable).parent / "lattice")
+    with tempfile.TemporaryDirectory(prefix="bench-cli-") as folder:
+        commands = {
+            BARE: Command([sys.executable, "-c", "pass"], plain),
+            HELP: Command([lattice_program, "--help"], plain),
+            STATUS: Command([lattice_program, "status"], plain),
+            STATUS_WITHOUT_CA: Command(
+                [lattice_program, "status"], without_ca(plain, Path(folder))
+            ),
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(rounds + 1):
+            for name, command in commands.items():
+                spent_ms = _time_ms(command)
+                if number:  # the first round warms the file cache
+                    times[name].append(spent_ms)
+    found = _figures(times)
+    for each in found:
+        each.print(
+            rounds=rounds, server=server, authorities=len(_system_authorities()), load=load()
+        )
+    return 0 if all(each.ok is not False for each in found) else 1
 
 
-def _time_ms(argv: list[str], environment: Mapping[str, str]) -> float:
+def _time_ms(command: Command) -> float:
     start = time.perf_counter()
     done = subprocess.run(
-        argv, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+        command.argv,
+        env=dict(command.environment),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
     )
     spent = time.perf_counter() - start
     if done.returncode:
-        raise SystemExit(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr.decode()}")
+        shown = " ".join(command.argv)
+        raise SystemExit(f"{shown}: exit code {done.returncode}: {done.stderr.decode()}")
     return spent * 1000
 
 
-def _print(times: Mapping[str, list[float]], rounds: int, server: str) -> int:
-    bare = statistics.median(times["python -c pass"])
-    good = True
-    for name, spent in times.items():
-        low, value, high = statistics.quantiles(spent, n=4)
-        figure: dict[str, object] = {"name": name, "value": round(value, 1), "unit": "ms"}
-        figure |= {"low": round(low, 1), "high": round(high, 1), "rounds": rounds}
-        if name in GOALS:
-            ratio = value / bare
-            met = ratio <= GOALS[name]
-            good = good and met
-            figure |= {"bare": round(bare, 1), "ratio": round(ratio, 2), "goal": GOALS[name]}
-            figure |= {"ok": met}
-        if name == "lattice status":
-            figure["server"] = server
-        print(json.dumps(figure), flush=True)
-    return 0 if good else 1
+def _figures(times: Mapping[str, list[float]]) -> list[Figure]:
+    bare = times[BARE]
+    judged = [against(name, "ms", times[name], bare, goal) for name, goal in GOALS.items()]
+    return [measured(BARE, "ms", bare), *judged]
+
+
+def without_ca(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The same person with a configuration without `ca`, on a system that trusts the server."""
+    from lattice.client.settings import Settings
+
+    settings = Settings.load(environment)
+    config = folder / "config.yaml"
+    config.write_text(f"api_url: {','.join(settings.urls)}\n")
+    certificates = _system_authorities()
+    if settings.ca:
+        certificates += _CERTIFICATE.findall(Path(settings.ca).read_bytes())
+    named = {"LATTICE_CONFIG": str(config), "SSL_CERT_DIR": str(trust_folder(folder, certificates))}
+    others = {
+        name: value
+        for name, value in environment.items()
+        if name not in {"LATTICE_CA", "SSL_CERT_FILE"}
+    }
+    return others | named
+
+
+def trust_folder(folder: Path, certificates: Sequence[bytes]) -> Path:
+    """A folder of authorities with the hashes by which OpenSSL finds one."""
+    trusted = folder / "certs"
+    trusted.mkdir()
+    for number, certificate in enumerate(certificates):
+        (trusted / f"{number:03}.pem").write_bytes(certificate)
+    subprocess.run(["openssl", "rehash", str(trusted)], check=True, stderr=subprocess.DEVNULL)
+    return trusted
+
+
+def _system_authorities() -> list[bytes]:
+    """Those of the machine's bundle; none if it has no bundle."""
+    default = ssl.get_default_verify_paths().openssl_cafile
+    for each in (default, *_BUNDLES):
+        if Path(each).is_file():
+            return _CERTIFICATE.findall(Path(each).read_bytes())
+    return []
 
 
 @contextmanager
