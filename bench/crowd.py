@@ -26,52 +26,26 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 import uvicorn
 
+from bench.simulated_logs import JOB, OWNER, LogFeed, LogFile
 from bench.stories import STORIES, Script, Story
 from lattice.base.clock import SystemClock
-from lattice.domain.logs import Position
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import Session, StreamKind
-from lattice.wire.v1 import logs_pb2 as pb
+from lattice.server.listeners.composition import Faces
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.server import composed, token
 from tests.integration.link.site import Agent, Server, Site
 
-JOB = 42
-OWNER = "alice"
 _PROCESSES = 2
-_PUSH_BYTES = 48 * 1024
 _BEGAN = "began"
 _SEATED_S, _SEATED_NODE_S = 4.0, 0.025
 """Until the story begins: for whoever looks to be there."""
-
-
-@dataclass
-class _File:
-    """What one rank has written."""
-
-    source: str
-    script: Script
-    text: bytearray = field(default_factory=bytearray)
-    times: list[tuple[int, int]] = field(default_factory=list)
-    """Up to which offset, at what time in milliseconds."""
-
-    def write(self, text: bytes, time_ms: int) -> None:
-        self.text += text
-        self.times.append((len(self.text), time_ms))
-
-    def piece(self, begin: int, most: int) -> pb.FeedPiece:
-        text = bytes(self.text[begin : begin + most])
-        time_ms = next((at for end, at in self.times if end > begin), 0)
-        return pb.FeedPiece(
-            offset=begin, line=self.text.count(b"\n", 0, begin), time_ms=time_ms, text=text
-        )
 
 
 class Node:
@@ -80,75 +54,38 @@ class Node:
     def __init__(self, name: str, first_rank: int, ranks: int, story: Story, began: Path) -> None:
         self.name = name
         self._began_file = began
-        self._began = 0.0
-        self._files = [
-            _File(f"0.{rank}", story(name, rank)) for rank in range(first_rank, first_rank + ranks)
-        ]
+        numbers = range(first_rank, first_rank + ranks)
+        self._files = [LogFile(f"0.{rank}") for rank in numbers]
+        self._scripts = [story(name, rank) for rank in numbers]
 
     async def serve(self, session: Session, opening: bytes) -> None:
         """One server's feed. A second one begins the scripts anew, which is enough to look at."""
-        assert json.loads(opening)["job_id"] == JOB
-        answering = asyncio.create_task(self._answer(session))
+        feed = LogFeed(session, opening, self._files)
+        answering = asyncio.create_task(feed.answer())
         try:
-            await self._tell(session)
-            await self._play(session)
+            await feed.report()
+            await self._play(feed)
             await answering
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
 
-    async def _play(self, session: Session) -> None:
+    async def _play(self, feed: LogFeed) -> None:
         while not self._began_file.exists():
             await asyncio.sleep(0.1)
-        self._began = self._began_file.stat().st_mtime
+        began = self._began_file.stat().st_mtime
         for at_s, number, text in self._acts():
-            wait_s = self._began + at_s - time.time()
+            wait_s = began + at_s - time.time()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            file = self._files[number]
-            at = Position(len(file.text), 0)
-            line = file.text.count(b"\n")
-            time_ms = int((self._began + at_s) * 1000)
-            file.write(text, time_ms)
-            for begin in range(0, len(text), _PUSH_BYTES):
-                part = text[begin : begin + _PUSH_BYTES]
-                piece = pb.FeedPiece(
-                    offset=at.offset + begin,
-                    line=line + text.count(b"\n", 0, begin),
-                    time_ms=time_ms,
-                    text=part,
-                )
-                pushed = pb.FeedText(kind="stdout", source=file.source, pieces=[piece])
-                await session.send(pb.FeedTell(pushed=pushed).SerializeToString())
+            await feed.push(self._files[number].write(text, int((began + at_s) * 1000)))
 
     def _acts(self) -> Iterator[tuple[float, int, bytes]]:
         def numbered(number: int, script: Script) -> Iterator[tuple[float, int, bytes]]:
             for at_s, text in script:
                 yield at_s, number, text
 
-        return heapq.merge(*(numbered(n, each.script) for n, each in enumerate(self._files)))
-
-    async def _tell(self, session: Session) -> None:
-        streams = [
-            pb.FeedStream(
-                kind="stdout",
-                source=each.source,
-                path=f"/home/{OWNER}/out.{each.source}",
-                offset=len(each.text),
-                line=each.text.count(b"\n"),
-            )
-            for each in self._files
-        ]
-        told = pb.FeedTell(streams=pb.FeedStreams(streams=streams))
-        await session.send(told.SerializeToString())
-
-    async def _answer(self, session: Session) -> None:
-        while (message := await session.receive()) is not None:
-            ask = pb.FeedAsk.FromString(bytes(message))
-            file = next(each for each in self._files if each.source == ask.source)
-            piece = file.piece(ask.offset, _PUSH_BYTES)
-            text = pb.FeedText(id=ask.id, kind=ask.kind, source=ask.source, pieces=[piece])
-            await session.send(pb.FeedTell(fetched=text).SerializeToString())
+        return heapq.merge(*(numbered(n, each) for n, each in enumerate(self._scripts)))
 
 
 def names(count: int) -> list[str]:
@@ -156,19 +93,23 @@ def names(count: int) -> list[str]:
     return [f"n{number:0{digits}}" for number in range(1, count + 1)]
 
 
-async def serve(folder: Path, count: int) -> None:
-    """The server, with both faces; tells where it is, then how many nodes are linked."""
-    clock = SystemClock()
+async def job_server(folder: Path, count: int) -> tuple[Server, Faces]:
+    """A server that nodes link to, started, and what it offers to people: one job on all nodes."""
     site = Site(folder)
     server = Server(site, "r1")
     await server.start()
-    scheduler = InMemoryScheduler(clock)
+    scheduler = InMemoryScheduler(SystemClock())
     scheduler.accounts = ACCOUNTS
     nodes = NodeSet(names(count)).fold()
     scheduler.allocations.append(
         allocation(JOB, OWNER, "research", nodes=nodes, node_count=count, name="pretrain")
     )
-    faces = composed(scheduler, nodes=server.desk, signer=site.signer)
+    return server, composed(scheduler, nodes=server.desk, signer=site.signer)
+
+
+async def serve(folder: Path, count: int) -> None:
+    """The server, with both faces; tells where it is, then how many nodes are linked."""
+    server, faces = await job_server(folder, count)
     door = uvicorn.Server(
         uvicorn.Config(faces.rest, port=server.people_port + 1, log_level="error", lifespan="off")
     )

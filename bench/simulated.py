@@ -1,8 +1,9 @@
 """Servers for benches: what they serve is real; Slurm and the agreed state are made up.
 
-Two of them. `serving` is a server as agents meet it: its listener with certificates and guard, the
+`serving` is a server as agents meet it: its listener with certificates and guard, the
 links, the intakes of samples and of output, and what agents are told of their jobs. `LinkedServer`
-is one that people ask about jobs, and that asks the nodes which are linked to it.
+is one that people ask about jobs, and that asks the nodes which are linked to it. `people_served`
+has the listeners for people as they are in a server.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
+import trustme
 import uvicorn
 from fastapi import FastAPI
 
@@ -24,6 +26,7 @@ from bench.measuring import HERE, free_port
 from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
+from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
@@ -45,6 +48,8 @@ from lattice.server.cluster.cluster_view import open_cluster_view
 from lattice.server.cluster.limits import NoOtherReplica, Rates, limit_table
 from lattice.server.cluster.state import CLUSTER_KEY, AgreedState
 from lattice.server.config.sections import ApiSection, RateLimitsSection, ServerConfig
+from lattice.server.listeners.composition import Faces
+from lattice.server.listeners.listeners import listening, open_connections, server_tls
 from lattice.server.measurement import Measurement, MeasurementNeeds, open_measurement
 from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
 from tests.fakes.cluster import ACCOUNTS
@@ -54,6 +59,8 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 from tests.integration.link.site import Server, Site
 
+PEOPLE_CA = "people-ca.pem"
+"""The authority of the listeners for people."""
 _REPLICA = "r1"
 _BEGAN = "began"
 
@@ -210,3 +217,34 @@ async def rest_served(app: FastAPI) -> AsyncIterator[int]:
     finally:
         door.should_exit = True
         await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def people_served(faces: Faces, folder: Path) -> AsyncIterator[str]:
+    """The URL of a server's own listeners for people, with TLS; the folder gets `PEOPLE_CA`."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / PEOPLE_CA))
+    leaf, key, certificate = (
+        authority.issue_cert(HERE),
+        folder / "people.key",
+        folder / "people.crt",
+    )
+    leaf.private_key_pem.write_to_path(str(key))
+    leaf.cert_chain_pems[0].write_to_path(str(certificate))
+    api = ApiSection(
+        rest_listen=Address(HERE, free_port()),
+        grpc_listen=Address(HERE, free_port()),
+        tls_cert=certificate,
+        tls_key=key,
+    )
+    supervisor = Supervisor(SystemClock(), lambda: None)
+    async with listening(api, faces, server_tls(api), supervisor, open_connections(api)):
+        yield f"https://{api.rest_listen}"
+
+
+def run_as_server(main: Coroutine[Any, Any, None]) -> None:
+    """On the event loop that `lattice-server` has: the fast one, where there is one."""
+    pauses = LoopPauses()
+    new_loop = getattr(pauses, "new_fast_loop", pauses.new_loop)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main)
