@@ -4,8 +4,9 @@
 
 A log of 2 GB goes through the node's real spool and the server's real intake into SeaweedFS. Then
 ranges of it are read: by the archive and a stream's view, which know nothing beforehand, and by
-obstore and zstd alone, which are told where the range's frames lie. One JSON line a figure, rounds
-interleaved, each round at another place. What is fetched is counted at the port of the store.
+obstore and zstd alone, which are told where the range's frames lie; and by `lattice logs` from a
+server on the same store. One JSON line a figure, rounds interleaved, each round at another place.
+What is fetched is counted at the port of the store.
 
 It runs a second time inside the lab's network, where SeaweedFS listens.
 """
@@ -26,7 +27,8 @@ from pathlib import Path
 import obstore
 from backports import zstd
 
-from bench.figures import Figure, paired
+from bench.figures import Figure, load, paired
+from bench.logs_history_served import ServedRange, served_range
 from bench.logs_history_site import Counting, Site, s3_place
 from lab.laboratory import Lab
 from lattice.domain.logchunk import FRAME_BYTES
@@ -137,8 +139,9 @@ class Times:
         return size
 
 
-async def timed(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
-    lines, raw, bare_lines, bare_raw = Times(), Times(), Times(), Times()
+async def timed(site: Site, stream: StoredStream, rounds: int, served: ServedRange) -> list[Figure]:
+    lines, raw, printed = Times(), Times(), Times()
+    bare_lines, bare_raw, bare_printed = Times(), Times(), Times()
     plain = stream.end.offset
     for number in range(rounds + 1):
         at = (number + 1) / (rounds + 3)
@@ -149,9 +152,14 @@ async def timed(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
         bare_size = await bare_lines.take(read_bare(site, runs))
         raw_size = await raw.take(read_raw(site, begin, end))
         await bare_raw.take(read_bare(site, runs))
-        if not (0 <= bare_size - size <= 2 * FRAME_BYTES and raw_size == end - begin):
-            raise AssertionError(f"{size}, {raw_size} and {bare_size} bytes were read")
-    for each in (lines, raw, bare_lines, bare_raw):
+        printed_size = await printed.take(served.read(since_ms, until_ms))
+        await bare_printed.take(read_bare(site, runs))
+        if raw_size != end - begin or any(
+            abs(bare_size - each) > 2 * FRAME_BYTES for each in (size, printed_size)
+        ):
+            sizes = (size, printed_size, raw_size, bare_size)
+            raise AssertionError(f"{sizes} bytes were read")
+    for each in (lines, raw, printed, bare_lines, bare_raw, bare_printed):
         # The first warms.
         del each.wall_s[0], each.processor_s[0]
     share = f"{_TIMED_SHARE:.0%} of {plain / 1e9:.1f} GB"
@@ -165,7 +173,9 @@ async def timed(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
             paired(against, "s", ours.wall_s, bare.wall_s, at_most=TIME_GOAL),
             paired(f"{against}, by processor time", "s", ours.processor_s, bare.processor_s),
         ]
-    return figures
+    name = f"logs: an old range of time by lattice logs ({share})"
+    wall = printed.wall_s, bare_printed.wall_s
+    return [*figures, *served.figures(name, wall, bare_printed.processor_s)]
 
 
 async def counted(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
@@ -200,7 +210,9 @@ async def inside(endpoint: str, rounds: int, size: int) -> list[Figure]:
         stream = await site.stored()
         if stream.end.offset != size:
             raise AssertionError(f"{stream.end.offset} bytes of {size} are stored")
-        return [*await timed(site, stream, rounds), *await counted(site, stream, rounds)]
+        with served_range(site, Path(name), endpoint) as served:
+            times = await timed(site, stream, rounds, served)
+        return [*times, *await counted(site, stream, rounds)]
 
 
 def figures(rounds: int = ROUNDS, size: int = SIZE) -> list[Figure]:
@@ -228,8 +240,9 @@ def main() -> int:
         told = asyncio.run(inside(options.inside, rounds, options.bytes))
     else:
         told = figures(rounds, options.bytes)
+    facts = {} if options.inside else {"rounds": rounds, "load": load()}
     for each in told:
-        each.print()
+        each.print(**facts)
     missed = any(each.ok is False for each in told) and not options.inside
     return 1 if missed else 0
 

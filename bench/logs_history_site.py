@@ -25,9 +25,11 @@ from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.stored import StoredStream
-from tests.fakes.cluster import allocation
+from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
+JOB = 7
+OWNER = "alice"
 LASTED = timedelta(hours=1)
 _READ = 64 * 1024
 _NODE = "n1"
@@ -64,13 +66,15 @@ class Counting:
 class Site:
     """A finished job whose log is in the store."""
 
-    def __init__(self, place: S3Address) -> None:
+    def __init__(self, place: S3Address, began: datetime | None = None) -> None:
+        """`began` is when the job did, if another process has a site for it."""
         clock = SystemClock()
-        self.began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
-        scheduler = InMemoryScheduler(clock)
+        self.began = began or datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
+        self.scheduler = scheduler = InMemoryScheduler(clock)
+        scheduler.accounts = ACCOUNTS
         job = allocation(
-            7,
-            "alice",
+            JOB,
+            OWNER,
             "research",
             submitted=self.began,
             started=self.began,
@@ -109,7 +113,7 @@ class Site:
         """As a node would: read bit by bit, chunks sent as they are closed."""
         started = self.began.timestamp()
         head = StreamHead(
-            node=_NODE, job_id=7, started=started, kind=LogKind.STDOUT, source=LogSource("batch")
+            node=_NODE, job_id=JOB, started=started, kind=LogKind.STDOUT, source=LogSource("batch")
         )
         spool = StreamSpool(folder, head)
         text = log_text(16 * 1024 * 1024)

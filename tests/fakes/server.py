@@ -15,6 +15,7 @@ from lattice.base.clock import SystemClock
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import FactSource, NodeSnapshots
+from lattice.domain.objects import ObjectStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
@@ -75,12 +76,13 @@ def composed(
     looks: NodeSnapshots | None = None,
     metrics: MetricStore | None = None,
     facts: FactSource | None = None,
+    objects: ObjectStore | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
-    which pages of `origins` may open; `metrics` is the store that is asked for measurements, and
-    `facts` are those of nodes.
+    which pages of `origins` may open; `metrics` is the store that is asked for measurements,
+    `facts` are those of nodes, and `objects` has the logs of ended jobs.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -113,7 +115,8 @@ def composed(
     feeds = Feeds(
         nodes or EchoingNodes(), signer or agents.signer, clock, AttemptFinder(scheduler, clock).of
     )
-    reading = LogService(scheduler, base.output, Archive(InMemoryObjectStore(clock)), feeds, clock)
+    archive = Archive(objects or InMemoryObjectStore(clock))
+    reading = LogService(scheduler, base.output, archive, feeds, clock)
     wirings = (
         allocations.wire(base),
         submit.wire(base),
