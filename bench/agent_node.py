@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import os
 import shutil
 import subprocess
 import time
@@ -43,8 +42,6 @@ done
 exec "$@"
 """
 """A Python in root's home, for an account that may not enter it: as the lab's rooms have it."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_PRESENT, _FRAME = 1 << 63, (1 << 55) - 1
 
 
 @contextmanager
@@ -169,33 +166,3 @@ class Exporter:
         self._process.terminate()
         self._process.wait()
         self.account.close()
-
-
-def frames(pids: Sequence[int]) -> int:
-    """The memory that these processes have, in bytes: each page frame once."""
-    found: set[int] = set()
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        pages = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY)
-        try:
-            for line in lines:
-                begin, end = (int(each, 16) for each in line.split(None, 1)[0].split("-"))
-                if begin >= 1 << 63:
-                    continue  # the kernel's own page, which is there for everyone
-                table = os.pread(pages, (end - begin) // _PAGE * 8, begin // _PAGE * 8)
-                words = memoryview(table).cast("Q")
-                found.update(each & _FRAME for each in words if each & _PRESENT)
-        finally:
-            os.close(pages)
-    assert found != {0}, "only root is told page frames"
-    return len(found) * _PAGE
-
-
-def shared_out(pids: Sequence[int]) -> int:
-    """The same with what is shared divided among all who share it on this machine."""
-    total = 0
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                total += int(line.split()[1]) * 1024
-    return total
