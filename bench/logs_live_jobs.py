@@ -167,11 +167,11 @@ class TickerLines:
             text = _some(self._descriptor, deadline)
             now = time.time_ns()
             *lines, self._rest = (self._rest + text).split(b"\n")
-            found = [
-                (now - int(line.split(b" ", 1)[0])) / 1e6 for line in lines if line[:1].isdigit()
-            ]
-            self._is_fresh = self._is_fresh or bool(found and found[-1] < _FRESH_MS)
-            ages += found if self._is_fresh else []
+            for line in lines:
+                if line[:1].isdigit():
+                    age_ms = (now - int(line.split(b" ", 1)[0])) / 1e6
+                    self._is_fresh = self._is_fresh or age_ms < _FRESH_MS
+                    ages += [age_ms] if self._is_fresh else []
         return ages
 
 
