@@ -133,8 +133,10 @@ class Rounds:
 
     def clear(self) -> None:
         """Forget what was measured: it warmed."""
-        for each in (self.agent, self.helper, self.bare, self.percent, *self.memory.values()):
-            each.clear()
+        for times in (self.agent, self.helper, self.bare, self.percent):
+            times.clear()
+        for sizes in self.memory.values():
+            sizes.clear()
 
     def run(self, seconds: int) -> None:
         accounts = self._node.agent, self._node.helper, self._exporter.account

@@ -2,7 +2,7 @@
 
     just bench logs [--rounds N]
 
-Takes about half an hour at seven rounds. Each part can be had alone: `logs-pipeline`,
+Takes about an hour at seven rounds. Each part can be had alone: `logs-pipeline`,
 `logs-history`, `logs-live`, `logs-beside`. Needs root; the lab is made for it and taken away again.
 """
 

@@ -70,7 +70,7 @@ class ServedRange:
 
     def _printed(self, since_ms: int, until_ms: int) -> int:
         program = str(Path(sys.executable).parent / "lattice")
-        bounds = ("--since", _moment(since_ms), "--until", _moment(until_ms))
+        bounds = ("--since", moment(since_ms), "--until", moment(until_ms))
         argv = [program, "logs", str(JOB), "--prefix", "none", *bounds]
         size = 0
         with subprocess.Popen(argv, env=self._environment(), stdout=subprocess.PIPE) as command:
@@ -92,7 +92,8 @@ class ServedRange:
         }
 
 
-def _moment(time_ms: int) -> str:
+def moment(time_ms: int) -> str:
+    """As `--since` takes it."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 

@@ -66,8 +66,16 @@ class Counting:
 class Site:
     """A finished job whose log is in the store."""
 
-    def __init__(self, place: S3Address, began: datetime | None = None) -> None:
-        """`began` is when the job did, if another process has a site for it."""
+    def __init__(
+        self,
+        place: S3Address,
+        began: datetime | None = None,
+        objects: ObjectStore | None = None,
+    ) -> None:
+        """`began` is when the job did, if another process has a site for it.
+
+        `objects` stands for the store at that address.
+        """
         clock = SystemClock()
         self.began = began or datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
         self.scheduler = scheduler = InMemoryScheduler(clock)
@@ -85,7 +93,7 @@ class Site:
         scheduler.allocations.append(job)
         scheduler.read()
         self.name = AttemptName(job, attempts_of(job)[0])
-        self.objects = S3ObjectStore(place, clock)
+        self.objects: ObjectStore = objects or S3ObjectStore(place, clock)
         unused: Any = None
         self.intake = LogIntake(
             AttemptFinder(scheduler, clock),

@@ -37,5 +37,5 @@ async def main(count: int, url: str, ca: str, job: str, pause_s: float) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    asyncio.run(main(int(given[0]), *given[1:4], pause_s=float(given[4])))
+    number, address, authority, followed, pause = sys.argv[1:]
+    asyncio.run(main(int(number), address, authority, followed, float(pause)))
