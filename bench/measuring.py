@@ -29,6 +29,7 @@ TELL_S = 0.25
 """How often a part that tells how it is does so."""
 _MOST_FILES = 65_536
 _STARTED_WITHIN_S = 60.0
+_ENDED_WITHIN_S = 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CALM_CORES = 0.15
 """What agent and server use together when nobody asks them for anything, and some more."""
@@ -47,7 +48,8 @@ class Part:
         self.last: dict[str, Any] = {}
         self._said = threading.Condition()
         self._over = False
-        threading.Thread(target=self._hear, name=words[0], daemon=True).start()
+        self._reader = threading.Thread(target=self._hear, name=words[0], daemon=True)
+        self._reader.start()
 
     def _hear(self) -> None:
         assert self.process.stdout is not None
@@ -78,6 +80,12 @@ class Part:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self._reader.join(_ENDED_WITHIN_S)
+        if not self._reader.is_alive():  # a process that the part started may hold the pipe
+            self.process.stdout.close()
 
 
 def end_with_the_first() -> None:
