@@ -36,6 +36,7 @@ from bench.logs_live_jobs import (
     flood,
     flood_mb_per_s,
     note,
+    until_ready,
 )
 from bench.logs_live_peers import Ssh, sattach
 from bench.logs_live_viewers import SETTLE_S, VIEWERS, memory, viewers
@@ -107,6 +108,7 @@ class Floods:
         }
         for name, follow in followers.items():
             with flood(self._bench, self._text) as wave, follow(wave.job) as follower:
+                until_ready(follower.descriptor)
                 with self._costs.of(name, follower, deferred=True):
                     speed = flood_mb_per_s(follower.descriptor, wave.sign, FLOOD_BYTES)
                 self._speeds[name].append(speed)
@@ -115,6 +117,7 @@ class Floods:
             flood(self._bench, self._text, with_srun=True) as wave,
             ended(sattach(self._bench, wave.job)) as printed,
         ):
+            until_ready(printed)
             self._speeds["sattach"].append(flood_mb_per_s(printed, wave.sign, FLOOD_BYTES))
         note(self._text, {name: round(each[-1], 1) for name, each in self._speeds.items()})
 

@@ -175,12 +175,16 @@ class TickerLines:
         return ages
 
 
-def flood_mb_per_s(descriptor: int, sign: Path, size: int, timeout_s: float = 120.0) -> float:
-    """From the sign to the last byte, read by a viewer that sees the job wait."""
+def until_ready(descriptor: int, timeout_s: float = 120.0) -> None:
+    """A viewer prints that the job waits for its sign: all on the path have started."""
     deadline = time.monotonic() + timeout_s
-    seen = b""
-    while b"ready" not in seen:
-        seen = _some(descriptor, deadline)
+    while b"ready" not in _some(descriptor, deadline):
+        pass
+
+
+def flood_mb_per_s(descriptor: int, sign: Path, size: int, timeout_s: float = 120.0) -> float:
+    """From the sign to the last byte that a viewer prints."""
+    deadline = time.monotonic() + timeout_s
     begun = time.perf_counter()
     sign.touch()
     got, end = 0, b""

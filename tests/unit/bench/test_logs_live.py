@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.logs_live_costs import cost_figures
-from bench.logs_live_jobs import FLOOD, TickerLines, flood_mb_per_s
+from bench.logs_live_jobs import FLOOD, TickerLines, flood_mb_per_s, until_ready
 from bench.logs_live_viewers import viewer_figures
 from bench.stories import log_text
 
@@ -57,6 +57,7 @@ def test_a_flood_writes_the_whole_text_and_how_fast_it_was(tmp_path: Path) -> No
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as job:
         try:
             assert job.stdout is not None
+            until_ready(job.stdout.fileno())
             assert flood_mb_per_s(job.stdout.fileno(), sign, 250_000) > 0
             while not (pace.exists() and pace.read_text()):
                 os.sched_yield()
