@@ -49,6 +49,8 @@ NODES, VIEWERS, LINES = 1000, 20, 120
 LINE_GOAL_MS, OPEN_GOAL_S = 0.3, 5.0
 SETTLE_S, QUIET_S = 3.0, 10.0
 _PROCESSES = 2
+_SESSION_WAIT_S = 10.0
+"""How long a node keeps a session that its server has left, instead of a minute."""
 _ANEW = "anew"
 """Asks all nodes to begin with empty files."""
 _STRIDE = 37
@@ -109,6 +111,7 @@ class WritingNode:
 async def nodes(folder: Path, port: int, share: int, count: int) -> None:
     """Reports how many feeds are open. The input names nodes that write a line, or `_ANEW`."""
     site = Site(folder)
+    site.wait_s = _SESSION_WAIT_S
     mine = list(enumerate(names(count)))[share::_PROCESSES]
     found = {name: WritingNode(name, rank) for rank, name in mine}
     agents = [
