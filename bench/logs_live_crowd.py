@@ -15,7 +15,7 @@ import sys
 from bench.log_viewers import Viewers
 from lattice.client import Settings
 
-_APART_S = 0.01
+_APART_S = 0.03
 
 
 async def main(count: int, url: str, ca: str, job: str, pause_s: float) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import logs_many_nodes
+from bench.cli import Command, _time_ms, stand_in, without_ca
 from bench.logs_history_served import moment
 from bench.logs_history_site import JOB, OWNER, Site, s3_place
 from bench.logs_many_nodes import FollowedJob
@@ -94,3 +95,14 @@ async def test_the_command_reads_an_old_range_from_the_server_of_the_bench(tmp_p
         printed, problem = await command.communicate()
     assert command.returncode == 0, problem
     assert printed.removesuffix(b"\n") == log_text(size).removesuffix(b"\n")
+
+
+def test_status_without_ca_trusts_the_folder_of_the_system_alone(tmp_path: Path) -> None:
+    with stand_in() as environment:
+        found = environment | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
+        without = without_ca(found, tmp_path)
+        status = [*PROGRAM, "status"]
+        assert _time_ms(Command(status, without)) > 0
+        untrusted = without | {"SSL_CERT_DIR": str(tmp_path / "none")}
+        with pytest.raises(SystemExit, match="certificate"):
+            _time_ms(Command(status, untrusted))
