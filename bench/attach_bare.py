@@ -30,7 +30,7 @@ from grpc import aio
 from lab.addresses import CONTROL
 from lattice.wire.carriers import EOF, STREAM_OPTIONS
 
-GRPC_PORT, TLS_PORT = 50993, 50994
+GRPC_PORT, TLS_PORT = 28993, 28994
 _METHOD = "/bare.Terminal/Node"
 _HEAD = struct.Struct("!I")
 _READ = 32 * 1024

@@ -30,7 +30,8 @@ from lab.certificates import SERVER_NAMES, Authority
 from lab.files import give
 from lattice.wire.carriers import EOF, STREAM_OPTIONS
 
-_GRPC_PORT, _HTTP_PORT, _SSH_PORT = 50990, 50991, 50992
+_GRPC_PORT, _HTTP_PORT, _SSH_PORT = 28990, 28991, 28992
+"""Below those that Linux gives to outgoing connections."""
 _METHOD = "/bare.Tail/Node"
 _IN_MODIFY = 2
 _READ = 60 * 1024
