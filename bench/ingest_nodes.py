@@ -86,7 +86,7 @@ class SimulatedNode:
     """Sends what it has measured, by either way."""
 
     def __init__(self, site: Site, name: str, place: int, began: float) -> None:
-        self.dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)))
+        self.dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)), site.clock)
         self._job = job_of(place)
         self._began = began
         self._series = catalogue(name)

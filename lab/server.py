@@ -115,6 +115,7 @@ class Server:
                 "tls_cert": str(leaf.certificate),
                 "tls_key": str(leaf.key),
                 "agent_listen": f"{self.address}:{addresses.SERVER_AGENT_PORT}",
+                "lane_listen": f"{self.address}:{addresses.SERVER_LANE_PORT}",
             },
         }
         identity = ClusterIdentity(self._layout).paths

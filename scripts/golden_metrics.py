@@ -68,7 +68,9 @@ async def server_metrics(folder: Path) -> list[str]:
     log = structlog.wrap_logger(None, wrapper_class=_SILENT)
     config = as_single_server(
         ServerConfig(
-            api=ApiSection(rest_listen=_HERE, grpc_listen=_HERE, agent_listen=_HERE),
+            api=ApiSection(
+                rest_listen=_HERE, grpc_listen=_HERE, agent_listen=_HERE, lane_listen=_HERE
+            ),
             # Not this machine's Slurm, if it has one.
             slurm=SlurmSection(rest_url=f"unix:{folder}/none.sock", bin_dir=folder),
             logs=LogsSection(retention_days=30),

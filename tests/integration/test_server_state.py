@@ -34,7 +34,7 @@ class Site:
         self.config.write_text(
             f"cluster: {{name: x}}\n"
             f"api: {{rest_listen: '127.0.0.1:{ports[0]}', grpc_listen: '127.0.0.1:{ports[1]}', "
-            f"agent_listen: '127.0.0.1:{ports[2]}'}}\n"
+            f"agent_listen: '127.0.0.1:{ports[2]}', lane_listen: '127.0.0.1:0'}}\n"
             f"slurm: {{rest_url: 'unix:{folder}/none.sock'}}\n{extra}"
         )
 

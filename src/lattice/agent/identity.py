@@ -31,6 +31,8 @@ from lattice.agent.identity_store import (
 )
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
+from lattice.domain.peer import server_name
+from lattice.wire.lane import LaneIdentity
 
 _log = logging.getLogger("lattice.agent.identity")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
@@ -89,6 +91,17 @@ class AgentIdentity:
     def channel_options(self) -> tuple[tuple[str, str], ...]:
         """The name that the other end must prove: that of a replica of this cluster."""
         return dial_terms(self.held)[1]
+
+    def lane_identity(self) -> LaneIdentity:
+        """For one dial of a lane."""
+        found = self.held
+        return LaneIdentity(
+            found.key.encode(), found.certificate.encode(), found.authorities.encode()
+        )
+
+    def server_name(self) -> str:
+        """The same name, for a dial without gRPC."""
+        return server_name(self.held.peer.cluster)
 
     async def wait_changed(self) -> None:
         """Return at the next change of the identity, or of the data that comes with it."""

@@ -138,7 +138,7 @@ def _parts(
 ) -> tuple[Loop, ...]:
     """Create every part; `stack` closes them. Returns their loops."""
     jobs = NodeJobs(Roots(spool=settings.config.slurmd.spool_dir), clock)
-    dialling = Dialling(identity)
+    dialling = Dialling(identity, clock)
     stack.push_async_callback(dialling.aclose)
     socket = settings.config.helper.socket
     helper_time = HelperTime(

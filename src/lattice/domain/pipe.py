@@ -152,24 +152,28 @@ class Pipe:
 
     def frames(self) -> list[bytes]:
         """All frames that may be sent now, in order."""
-        out = []
+        return [b"".join(parts) for parts in self.parts()]
+
+    def parts(self) -> list[tuple[bytes, ...]]:
+        """As `frames`, each as its head and its payload."""
+        out: list[tuple[bytes, ...]] = []
         if not self._greeted:
             self._greeted = True
-            out.append(self._figures(FrameKind.HELLO))
+            out.append((self._figures(FrameKind.HELLO),))
         if not self._met:
             return out
-        out += self._answers
+        out += ((each,) for each in self._answers)
         self._answers = []
         while self._next < len(self._unconfirmed):
             message = self._unconfirmed[self._next]
             if message.until > self._limit:
                 break
             kind = FrameKind.END if message.last else FrameKind.DATA
-            out.append(_HEAD.pack(kind, message.number, self._received) + message.payload)
+            out.append((_HEAD.pack(kind, message.number, self._received), message.payload))
             self._reported = self._received
             self._next += 1
         if self._should_report():
-            out.append(self._figures(FrameKind.ACK))
+            out.append((self._figures(FrameKind.ACK),))
         return out
 
     def ping(self) -> bytes:

@@ -70,7 +70,7 @@ class NodeStream(ABC):
                 while not conduit.over and not reading.done():
                     try:
                         async with self._opened(session, resume=conduit.begun) as carrier:
-                            await conduit.carry(_NotifyingCarrier(carrier, self.answered))
+                            await conduit.carry(carrier, self.answered)
                     except CarrierLost:
                         self.lost("the connection was lost")
                     failures = 0 if conduit.met else failures
@@ -112,22 +112,6 @@ class NodeStream(ABC):
             # There is no reader any more. Pings alone would keep the connection for ever.
             conduit.close()
             raise
-
-
-class _NotifyingCarrier:
-    """A carrier that reports the first frame from the other side."""
-
-    def __init__(self, carrier: Carrier, answered: Callable[[], None]) -> None:
-        self._carrier = carrier
-        self._answered: Callable[[], None] | None = answered
-        self.send = carrier.send
-
-    async def receive(self) -> bytes | memoryview:
-        frame = await self._carrier.receive()
-        if self._answered is not None:
-            self._answered()
-            self._answered = None
-        return frame
 
 
 K = TypeVar("K", bound=Hashable)

@@ -82,13 +82,14 @@ async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
         served, config = ground.agents, ground.config
         await stack.enter_async_context(
             agent_listener(
-                str(config.api.agent_listen),
+                config.api,
                 ground.cluster.view,
                 served.parts,
                 served.links,
                 ground.cluster.limits.rates,
                 ground.foundation.journal,
                 ground.foundation.log,
+                ground.foundation.own_metrics,
                 (*wirings, Wiring(offer_agents=served.measurement.offer_agents)),
             )
         )

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from lattice.domain.stream import Carrier, CarrierLost
+from lattice.wire.direct import DirectCarrier, relay_directly
 from lattice.wire.v1.link_pb2 import Frame, StreamOpening
 
 EOF: Any = aio.EOF  # type: ignore[attr-defined]
@@ -82,6 +83,9 @@ class GrpcCarrier:
 
 async def relay(one: Carrier, other: Carrier) -> None:
     """Pass on everything, both ways, until either side is lost. Does not raise for that."""
+    if isinstance(one, DirectCarrier) and isinstance(other, DirectCarrier):
+        await relay_directly(one, other)
+        return
     tasks = [asyncio.ensure_future(_pass(*ends)) for ends in ((one, other), (other, one))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -4,14 +4,19 @@
 again. For `send` and `receive` that is only a delay. A ping is sent every few seconds, and a
 carrier that is silent for longer than `silence_s` is given up. When a session resumes, a carrier
 that is silent from the start is given up much sooner.
+
+Over a direct carrier no task stands between the pipe and the connection: a frame is handled in the
+callback of its arrival, and a message is sent in the call that writes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from lattice.domain.pipe import WINDOW_BYTES, BadFrame, Pipe
 from lattice.domain.stream import Carrier, CarrierLost
+from lattice.wire.direct import DirectCarrier
 
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
@@ -46,6 +51,10 @@ class Conduit:
         self._received = False
         self._ping_due = False
         self._carrying = asyncio.Lock()
+        self._direct: DirectCarrier | None = None
+        self._driving: asyncio.Future[None] | None = None
+        """Done when the direct carrier is no longer needed or is lost."""
+        self._on_met: Callable[[], None] | None = None
 
     @property
     def begun(self) -> bool:
@@ -70,7 +79,7 @@ class Conduit:
             await self._room.wait()
         self._check_open()
         self._pipe.write(payload, last=last)
-        self._outgoing.set()
+        self._go()
 
     async def receive(self) -> bytes | None:
         """The next message; None after the last. Raises `ConduitClosed`."""
@@ -82,7 +91,7 @@ class Conduit:
             await self._incoming.wait()
         # Reading makes room, which the other end may be waiting for.
         if self._pipe.ready:
-            self._outgoing.set()
+            self._go()
         if message.last:
             self._ended = True
             return message.payload or None
@@ -93,17 +102,26 @@ class Conduit:
         self._closed = True
         for event in (self._outgoing, self._incoming, self._room):
             event.set()
+        self._finish_driving()
 
-    async def carry(self, carrier: Carrier) -> None:
-        """Run over this carrier until the session is over, or raise `CarrierLost` or `BadFrame`."""
+    async def carry(
+        self, carrier: Carrier | DirectCarrier, on_met: Callable[[], None] | None = None
+    ) -> None:
+        """Run over this carrier until the session is over, or raise `CarrierLost` or `BadFrame`.
+
+        `on_met` is called when the other end is first heard on it.
+        """
         async with self._carrying:
             self._pipe.connected()
             self._met = False
-            self._outgoing.set()
-            tasks = [
-                asyncio.ensure_future(step)
-                for step in (self._write_to(carrier), self._read_from(carrier), self._listen())
-            ]
+            self._on_met = on_met
+            steps = [self._listen()]
+            if isinstance(carrier, DirectCarrier):
+                steps.append(self._drive(carrier))
+            else:
+                self._outgoing.set()
+                steps += [self._write_to(carrier), self._read_from(carrier)]
+            tasks = [asyncio.ensure_future(step) for step in steps]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -119,6 +137,54 @@ class Conduit:
                 raise end
         raise CarrierLost("the connection is gone")
 
+    def _go(self) -> None:
+        """Send what can be sent."""
+        if self._direct is None:
+            self._outgoing.set()
+        else:
+            self._flush(self._direct)
+
+    def _flush(self, carrier: DirectCarrier) -> None:
+        if carrier.paused:
+            return
+        for parts in self._pipe.parts():
+            carrier.write(*parts)
+        if self._ping_due:
+            self._ping_due = False
+            carrier.write(self._pipe.ping())
+        if self.over:
+            self._finish_driving()
+
+    def _finish_driving(self) -> None:
+        if self._driving is not None and not self._driving.done():
+            self._driving.set_result(None)
+
+    async def _drive(self, carrier: DirectCarrier) -> None:
+        driving = self._driving = asyncio.get_running_loop().create_future()
+        self._direct = carrier
+        try:
+            carrier.attach(_ConduitSink(self._take, lambda: self._flush(carrier), driving))
+            self._flush(carrier)
+            await driving
+        finally:
+            self._direct = self._driving = None
+            carrier.detach()
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        """Handle a frame. Raises `BadFrame`."""
+        self._received = self._begun = True
+        if not self._met:
+            self._met = True
+            if self._on_met is not None:
+                self._on_met()
+        self._pipe.receive(frame)
+        self._incoming.set()
+        self._room.set()
+        if self._pipe.ready:
+            self._go()
+        elif self.over:
+            self._finish_driving()
+
     async def _write_to(self, carrier: Carrier) -> None:
         while not self.over:
             await self._outgoing.wait()
@@ -131,13 +197,7 @@ class Conduit:
 
     async def _read_from(self, carrier: Carrier) -> None:
         while not self.over:
-            frame = await carrier.receive()
-            self._received = self._met = self._begun = True
-            self._pipe.receive(frame)
-            self._incoming.set()
-            self._room.set()
-            if self._pipe.ready:
-                self._outgoing.set()
+            self._take(await carrier.receive())
 
     async def _listen(self) -> None:
         """Ping the other end now and then; give up after too long a silence."""
@@ -150,10 +210,36 @@ class Conduit:
             self._received = False
             await asyncio.sleep(self._ping_every_s)
             self._ping_due = True
-            self._outgoing.set()
+            self._go()
             silent_s = 0.0 if self._received else silent_s + self._ping_every_s
         raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
 
     def _check_open(self) -> None:
         if self._closed:
             raise ConduitClosed("the session is over")
+
+
+class _ConduitSink:
+    """Hands frames to the pipe; `driving` gets what ends the connection."""
+
+    def __init__(
+        self,
+        take: Callable[[bytes], None],
+        flush: Callable[[], None],
+        driving: asyncio.Future[None],
+    ) -> None:
+        self._take = take
+        self._driving = driving
+        self.resumed = flush
+
+    def received(self, frame: bytes) -> None:
+        if self._driving.done():
+            return
+        try:
+            self._take(frame)
+        except BadFrame as fault:
+            self._driving.set_exception(fault)
+
+    def lost(self, reason: str) -> None:
+        if not self._driving.done():
+            self._driving.set_exception(CarrierLost(reason))

@@ -135,15 +135,20 @@ class PeerGuard(GuardingInterceptor):
 
     async def admit(self, rpc: str, context: Context) -> None:
         """Once per call: open links of a node that is not trusted any more are ended elsewhere."""
-        peer = self._known(rpc, context)
+        peer = self._known(rpc, lambda: peer_of(context), context.peer())
         _PEER.set(peer)
         await self._note_use(peer)
 
-    def _known(self, rpc: str, context: Context) -> PeerIdentity:
-        who = context.peer()
+    async def admit_certificate(self, rpc: str, pem: bytes, who: str) -> PeerIdentity:
+        """As `admit`, for a connection without gRPC that does the same as this rpc."""
+        peer = self._known(rpc, lambda: read_peer(pem), who)
+        await self._note_use(peer)
+        return peer
+
+    def _known(self, rpc: str, read: Callable[[], PeerIdentity], who: str) -> PeerIdentity:
         try:
             needed = KINDS.get(self._permissions.get(rpc, ""))
-            peer = peer_of(context)
+            peer = read()
             who = peer.uri
             if needed is None or peer.kind is not needed:
                 raise PermissionRefused(f"{rpc} is not for a {peer.kind.value}.")

@@ -88,6 +88,7 @@ class AttackedServer:
                 "rest_listen": f"{HOST}:{self.rest_port}",
                 "grpc_listen": f"{HOST}:{self.grpc_port}",
                 "agent_listen": f"{HOST}:{agent_port}",
+                "lane_listen": f"{HOST}:0",
                 "tls_cert": str(folder / "server.crt"),
                 "tls_key": str(folder / "server.key"),
                 "oidc_issuer": idp.issuer,

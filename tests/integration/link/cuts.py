@@ -90,6 +90,8 @@ class CutRun:
     """What a run of cuts came to."""
 
     cuts: int
+    lane_cuts: int
+    """Those of lanes, if there were any."""
     connections: int
     messages: int
     bytes_each_way: int
@@ -111,7 +113,14 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
     to_agents = CuttingDoor(server.port, chance)
     # Agents come for streams through the door; the link itself is dialled directly.
     server.desk._address = f"127.0.0.1:{await to_agents.start()}"
+    doors = [to_agents]
+    if site.lanes:
+        lane_port = int(server.desk.lane_address.rpartition(":")[2])
+        to_lanes = CuttingDoor(lane_port, chance)
+        server.desk.lane_address = f"127.0.0.1:{await to_lanes.start()}"
+        doors.append(to_lanes)
     to_people = CuttingDoor(server.people_port, chance)
+    doors.append(to_people)
     door = await to_people.start()
     agent = site.agent("n1", server)
     await eventually_async(lambda: agent.keeper.line is not None)
@@ -119,7 +128,7 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
     expected: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def counted() -> int:
-        return to_agents.cuts + to_people.cuts
+        return sum(each.cuts for each in doors)
 
     async def write() -> tuple[int, int]:
         count = size = 0
@@ -129,7 +138,8 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
             expected.put_nowait(message)
             await caller.conduit.send(message)
             count, size = count + 1, size + len(message)
-        to_agents.cutting = to_people.cutting = False
+        for each in doors:
+            each.cutting = False
         expected.put_nowait(None)
         await caller.conduit.send(b"", last=True)
         return count, size
@@ -144,9 +154,9 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
                 break
         count, size = await writing
         await caller.finished()
-        return CutRun(counted(), caller.connections, count, size)
+        return CutRun(counted(), doors[1].cuts if site.lanes else 0, caller.connections, count, size)
     finally:
         writing.cancel()
         await caller.stop()
-        await to_agents.stop()
-        await to_people.stop()
+        for each in doors:
+            await each.stop()

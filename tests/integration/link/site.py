@@ -29,10 +29,11 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.adapters.stateview import WatchedStateView
+from lattice.base.address import Address
 from lattice.base.clock import Clock, SystemClock
-from lattice.base.errors import LatticeError, Unavailable
+from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.peer import server_name
+from lattice.domain.peer import PeerIdentity, server_name
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.stream import CarrierLost, Serve, StreamKind
 from lattice.features.link.model import REPLICAS, Replica, read_replica
@@ -49,11 +50,13 @@ from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.link.service.routes import Routes
 from lattice.features.link.wiring import bindings
+from lattice.server.cluster.lane_listener import LaneServer, lane_listener
 from lattice.server.cluster.limits import Rates, limit_table
 from lattice.server.config.sections import RateLimitsSection
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
 from lattice.wire.guard import GuardInterceptor, declared_permissions
+from lattice.wire.lane import LaneIdentity
 from lattice.wire.peerguard import PeerGuard
 from lattice.wire.rpc import OperationHandlers
 from lattice.wire.v1 import link_pb2 as pb
@@ -99,6 +102,12 @@ class NodeKey:
     def channel_options(self) -> Sequence[tuple[str, Any]]:
         return (("grpc.ssl_target_name_override", server_name(CLUSTER)),)
 
+    def lane_identity(self) -> LaneIdentity:
+        return LaneIdentity(self._key, self._certificate, self._bundle)
+
+    def server_name(self) -> str:
+        return server_name(CLUSTER)
+
 
 class Server:
     """One replica with both listeners."""
@@ -113,6 +122,7 @@ class Server:
         self.links = WatchedStateView(self.store, LINKS, clock)
         self.nodes = WatchedStateView(self.store, NODES, clock)
         self.replicas = WatchedStateView(self.store, REPLICAS, clock)
+        self.trusted = True
         self.quarantined: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str, LatticeError]] = []
         self.defects: list[tuple[str, BaseException]] = []
@@ -129,10 +139,16 @@ class Server:
         permissions = declared_permissions()
         guard = PeerGuard(
             permissions,
-            lambda _peer: None,
+            self._believe,
             lambda *told: self.refused.append(told),
             lambda *told: self.defects.append(told),
         )
+        self.lanes = LaneServer(
+            guard, self.desk.arrived, lambda *told: self.defects.append(told)
+        )
+        self._lane_context = identity.lane_context
+        self._offers_lanes = site.lanes
+        self._stack = AsyncExitStack()
         self._agents = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0)])
         self._agents.add_generic_rpc_handlers(
             (LinkRpc(self.hub, self.desk, lambda: [self.address]).handlers(),)
@@ -173,6 +189,10 @@ class Server:
             raise Unavailable("gone")
         return await self._peers.take_token(read_replica(entry.value), sub, kind)
 
+    def _believe(self, peer: PeerIdentity) -> None:
+        if not self.trusted:
+            raise PermissionRefused(f"{peer.name} is not trusted any more.")
+
     async def _quarantine(self, node: str, why: str) -> None:
         self.quarantined.append((node, why))
 
@@ -184,8 +204,13 @@ class Server:
             self._tasks.append(asyncio.create_task(step))
         await self._agents.start()
         await self._people.start()
+        if self._offers_lanes:
+            listener = lane_listener(Address("127.0.0.1", 0), self.lanes, self._lane_context)
+            port = await self._stack.enter_async_context(listener)
+            self.desk.lane_address = f"127.0.0.1:{port}"
 
     async def stop(self, grace_s: float | None = None) -> None:
+        await self._stack.aclose()
         await self._people.stop(grace_s)
         await self._agents.stop(grace_s)
         for task in self._tasks:
@@ -207,7 +232,7 @@ class Agent:
     ) -> None:
         self.node = node
         self.identity = NodeKey(site.authority, node, timedelta(hours=1))
-        self.dialling = Dialling(self.identity)
+        self.dialling = Dialling(self.identity, site.clock)
         self.checker = GrantChecker(node, site.clock, site.signer.public_keys)
         self.sessions = NodeSessions(
             self.dialling,
@@ -248,6 +273,8 @@ class Site:
         self.unknown_checks = 0
         """So many checks of callers still fail, because nobody knows."""
         self.people_show_certificates = False
+        self.lanes = True
+        """False: replicas take streams over gRPC alone."""
         paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
         create_identity(paths, self.clock, cluster=CLUSTER)
         self.authority = ClusterAuthority.load(paths.ca_cert, paths.ca_key, self.clock)

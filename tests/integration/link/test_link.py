@@ -38,9 +38,10 @@ from tests.integration.link.site import (
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+@pytest.fixture(params=["lanes", "grpc"])
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     async with Site(tmp_path) as site:
+        site.lanes = request.param == "lanes"
         yield site
 
 

@@ -94,6 +94,7 @@ def config(folder: Path) -> ServerConfig:
         rest_listen=_HERE,
         grpc_listen=_HERE,
         agent_listen=_HERE,
+        lane_listen=_HERE,
         tls_cert=folder / "tls.crt",
         tls_key=folder / "tls.key",
         oidc_issuer=_NOBODY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -25,7 +26,7 @@ from lattice.base.errors import (
 from lattice.base.text import inert
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.privileged import Answer, Outcome
-from lattice.domain.stream import CarrierLost
+from lattice.wire.direct import DirectCarrier
 
 _LARGEST_FRAME_BYTES = LARGEST_MESSAGE_BYTES + 64
 _LOG_HINT = "An administrator finds the reason in the log of lattice-helper on that node."
@@ -77,86 +78,75 @@ class HelperTerminals:
             ) from None
 
 
-class PacketCarrier:
-    """Frames over a packet socket, one a packet. Only one reader may wait at a time."""
+class PacketCarrier(DirectCarrier):
+    """Frames over a packet socket, one a packet."""
 
     def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
         connection.setblocking(False)
         self._socket = connection
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Future[bytes] | None = None
-        self._listening = False
-        self._closed = False
+        self._unsent: deque[bytes] = deque()
+        self._reading = False
 
-    async def send(self, frame: bytes) -> None:
-        while not self._closed:
+    def write(self, *parts: bytes) -> None:
+        if not self.usable:
+            return
+        self._unsent.append(b"".join(parts))
+        if len(self._unsent) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent:
             try:
-                self._socket.send(frame)
+                self._socket.send(self._unsent[0])
             except BlockingIOError:
-                await self._room()
-            except OSError as error:
-                raise CarrierLost(_loss_reason(error)) from None
-            else:
+                if not self.paused:
+                    self._loop.add_writer(self._socket, self._flush)
+                    self._on_paused()
                 return
-        raise CarrierLost("the terminal's connection is closed")
+            except OSError as error:
+                self._lose(f"the terminal's connection is gone: {error.strerror or error}")
+                return
+            self._unsent.popleft()
+        if self.paused:
+            self._loop.remove_writer(self._socket)
+            self._on_resumed()
 
-    async def receive(self) -> bytes:
-        if self._closed:
-            raise CarrierLost("the terminal's connection is closed")
-        frame = self._read()
-        if frame is None:
-            self._waiting = self._loop.create_future()
-            if not self._listening:
-                # The reader stays registered while frames are awaited: no system call for each key.
-                self._loop.add_reader(self._socket, self._arrived)
-                self._listening = True
-            try:
-                frame = await self._waiting
-            finally:
-                self._waiting = None
-        if not frame:
-            raise CarrierLost("the terminal's holder has ended the connection")
-        return frame
+    def pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._socket)
+
+    def resume_reading(self) -> None:
+        if not self._reading and self.usable:
+            self._reading = True
+            self._loop.add_reader(self._socket, self._read)
+
+    def _read(self) -> None:
+        try:
+            frame = self._socket.recv(_LARGEST_FRAME_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            frame = b""
+        if frame:
+            self._on_frame(frame)
+        else:
+            self._lose("the terminal's holder has ended the connection")
 
     def close(self) -> None:
-        """Close it; a waiting reader gets the end."""
-        if self._closed:
+        """Close it; whoever waits gets the end."""
+        self._lose("the terminal's connection is closed")
+
+    def _lose(self, reason: str) -> None:
+        if not self.usable:
             return
-        self._closed = True
-        if self._listening:
-            self._loop.remove_reader(self._socket)
+        self.pause_reading()
         self._loop.remove_writer(self._socket)
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(b"")
+        self._unsent.clear()
         self._socket.close()
-
-    def _arrived(self) -> None:
-        waiting = self._waiting
-        if waiting is None or waiting.done():
-            self._loop.remove_reader(self._socket)
-            self._listening = False
-            return
-        frame = self._read()
-        if frame is not None:
-            waiting.set_result(frame)
-
-    def _read(self) -> bytes | None:
-        """The next packet, empty at the end; None if there is none yet."""
-        try:
-            return self._socket.recv(_LARGEST_FRAME_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    async def _room(self) -> None:
-        ready = asyncio.Event()
-        self._loop.add_writer(self._socket, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            if not self._closed:
-                self._loop.remove_writer(self._socket)
+        self._on_lost(reason)
 
 
 def _error(answer: Answer, *, resume: bool) -> LatticeError:
@@ -166,7 +156,3 @@ def _error(answer: Answer, *, resume: bool) -> LatticeError:
     if resume and answer.outcome in {Outcome.FAILED, Outcome.REFUSED}:
         return NotFound(message)
     return _KINDS[answer.outcome](message)
-
-
-def _loss_reason(error: OSError) -> str:
-    return f"the terminal's connection is gone: {error.strerror or error}"

@@ -9,6 +9,7 @@ connections are not affected.
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from lattice.adapters.pki.authority import (
 )
 from lattice.base.clock import Clock
 from lattice.domain.peer import Issued, server_name
+from lattice.wire.lane import LaneIdentity
 
 _log = logging.getLogger("lattice.pki")
 _CHECK_EVERY_S = 5.0
@@ -81,6 +83,7 @@ class ReplicaIdentity:
         self._checked_at = clock.monotonic()
         self._now = self._made(self._read())
         self._served = self._now
+        self._lanes: tuple[_InForce, ssl.SSLContext] | None = None
 
     @property
     def cluster(self) -> str:
@@ -122,6 +125,14 @@ class ReplicaIdentity:
             self._fetch,  # type: ignore[arg-type]
             require_client_authentication=True,
         )
+
+    def lane_context(self) -> ssl.SSLContext:
+        """For the next connection to the listener for lanes; it requires a certificate too."""
+        now = self._current()
+        if self._lanes is None or self._lanes[0] is not now:
+            identity = LaneIdentity(now.key, now.certificate, now.bundle)
+            self._lanes = (now, identity.context(server=True))
+        return self._lanes[1]
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For one dial to another replica; use it with `channel_options`."""

@@ -101,7 +101,12 @@ def as_single_server(config: ServerConfig, folder: Path) -> ServerConfig:
     create_identity(paths, SystemClock(), name=config.cluster.name)
     api = config.api
     if api.agent_listen.is_wildcard and api.agent_advertise is None:
-        api = replace(api, agent_listen=Address("127.0.0.1", api.agent_listen.port))
+        here = "127.0.0.1"
+        api = replace(
+            api,
+            agent_listen=Address(here, api.agent_listen.port),
+            lane_listen=Address(here, api.lane_listen.port),
+        )
     identity = replace(
         config.identity, ca_cert=paths.ca_cert, ca_key=paths.ca_key, grant_key=paths.grant_key
     )

@@ -177,6 +177,12 @@ def _agent_listener(api: ApiSection, report: ConfigReport) -> None:
         if api.agent_listen == getattr(api, name) and api.agent_listen.port:
             text = f"is the same as api.{name}: agents have a listener of their own"
             report.problem("api.agent_listen", text, f"api.{name}")
+    for name in ("rest_listen", "grpc_listen", "agent_listen"):
+        if api.lanes and api.lane_listen == getattr(api, name) and api.lane_listen.port:
+            text = f"is the same as api.{name}: lanes have a listener of their own"
+            report.problem("api.lane_listen", text, f"api.{name}")
+    if api.lane_advertise and (api.lane_advertise.is_wildcard or not api.lane_advertise.port):
+        report.problem("api.lane_advertise", f"{api.lane_advertise} can't be dialled")
     if api.agent_advertise is None:
         if api.agent_listen.is_wildcard:
             text = f"is needed: no node can dial {api.agent_listen}"

@@ -71,6 +71,23 @@ class ApiSection:
         "wildcard; not set: the same.",
         env="LATTICE_AGENT_ADVERTISE",
     )
+    lanes: bool = setting(
+        True,
+        "Carry streams of nodes over TLS on `lane_listen`. Agents that can't reach it, or older "
+        "ones, use gRPC on `agent_listen`.",
+    )
+    lane_listen: Address = setting(
+        Address("0.0.0.0", 50053),  # noqa: S104 - the cluster's certificate is required
+        "Where agents dial lanes, once `identity` is set. Every caller must show a certificate of "
+        "the cluster's own authority.",
+        env="LATTICE_LANE_LISTEN",
+    )
+    lane_advertise: Address | None = setting(
+        None,
+        "Where nodes reach that listener. Not set: at the host of `agent_advertise`, with the port "
+        "of `lane_listen`.",
+        env="LATTICE_LANE_ADVERTISE",
+    )
     tls_cert: Path | None = setting(
         None, "Certificate chain of the server, PEM. Read again when the file changes."
     )
@@ -154,6 +171,13 @@ class ApiSection:
     def agent_address(self) -> Address:
         """The address that nodes dial."""
         return self.agent_advertise or self.agent_listen
+
+    def lane_address(self, port: int) -> Address:
+        """The address that nodes dial for lanes; `port` is where they are served."""
+        if self.lane_advertise is not None:
+            return self.lane_advertise
+        host = self.lane_listen.host
+        return Address(self.agent_address.host if self.lane_listen.is_wildcard else host, port)
 
     def requires_client_certificate(self, listener: ListenerAddress) -> bool:
         """True if callers of this listener must show a client certificate."""

@@ -275,6 +275,7 @@ class Ticket(_message.Message):
     GRANT_FIELD_NUMBER: _builtins.int
     OPENING_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    LANE_DIAL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     dial: _builtins.str
     """Where to dial: the replica that holds the other end."""
@@ -286,6 +287,8 @@ class Ticket(_message.Message):
     """Signed by a replica; the agent checks it itself."""
     opening: _builtins.bytes
     lane: Global___Lane.ValueType
+    lane_dial: _builtins.str
+    """Where the same replica takes lanes: frames over TLS without gRPC. Empty: it takes none."""
     def __init__(
         self,
         *,
@@ -297,10 +300,11 @@ class Ticket(_message.Message):
         grant: _builtins.str = ...,
         opening: _builtins.bytes = ...,
         lane: Global___Lane.ValueType = ...,
+        lane_dial: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dial", b"dial", "grant", b"grant", "id", b"id", "kind", b"kind", "lane", b"lane", "opening", b"opening", "resume", b"resume", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dial", b"dial", "grant", b"grant", "id", b"id", "kind", b"kind", "lane", b"lane", "lane_dial", b"lane_dial", "opening", b"opening", "resume", b"resume", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,24 +1,28 @@
-"""The agent's connections: each dial uses the current identity, each lane its own connection.
+"""The agent's connections: each dial uses the current identity.
 
-gRPC would share one connection between channels of the same kind. A terminal must not wait behind a
-bulk transfer, so every lane has its own connection. It is closed after 30 s without use. New
-connections use a renewed identity; open ones stay.
+Streams have a lane each (`lattice.wire.lane`), or use gRPC if the replica offers none. gRPC would
+share one connection between channels of the same kind. A terminal must not wait behind a bulk
+transfer, so there are two connections. They are closed after 30 s without use. New connections use
+a renewed identity; open ones stay.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import grpc
 from grpc import aio
 
+from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.features.link.node.lanes import LaneCredentials, LaneDialler, LaneUnreachable
 from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
+from lattice.wire.lane import TlsLane
 from lattice.wire.status import error_of
-from lattice.wire.v1.link_pb2 import BULK
+from lattice.wire.v1.link_pb2 import BULK, Ticket
 
 _IDLE_S = 30.0
 _OPTIONS: tuple[tuple[str, Any], ...] = (
@@ -31,12 +35,8 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-class DialIdentity(Protocol):
+class DialIdentity(LaneCredentials, Protocol):
     """The node's identity when it dials, and what the server must prove."""
-
-    @property
-    def generation(self) -> int:
-        """Rises with every renewal of the identity."""
 
     def channel_credentials(self) -> grpc.ChannelCredentials: ...
 
@@ -54,8 +54,9 @@ class _Lane:
 class Dialling:
     """Makes connections to replicas."""
 
-    def __init__(self, identity: DialIdentity) -> None:
+    def __init__(self, identity: DialIdentity, clock: Clock) -> None:
         self._identity = identity
+        self._tls = LaneDialler(identity, clock)
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -68,8 +69,21 @@ class Dialling:
         )
 
     @asynccontextmanager
-    async def carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
-        """A stream for frames on a lane."""
+    async def carrier(self, ticket: Ticket) -> AsyncIterator[GrpcCarrier | TlsLane]:
+        """A carrier to the replica that a ticket names."""
+        if ticket.lane_dial:
+            with suppress(LaneUnreachable):
+                made = await self._tls.open(ticket.lane_dial)
+                try:
+                    yield made
+                finally:
+                    made.close()
+                return
+        async with self._grpc_carrier(ticket.dial, ticket.lane) as carrier:
+            yield carrier
+
+    @asynccontextmanager
+    async def _grpc_carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
         async with self.lane(address, lane) as channel:
             # Messages stay bytes. grpc works without serialisers, but its type stubs require them.
             dial: Any = channel.stream_stream
@@ -118,6 +132,7 @@ class Dialling:
         task.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
+        await self._tls.aclose()
         for key, lane in list(self._lanes.items()):
             self._drop(key, lane)
         await asyncio.gather(*self._closing, return_exceptions=True)

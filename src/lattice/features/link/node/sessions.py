@@ -32,6 +32,7 @@ from lattice.domain.stream import (
 from lattice.features.link.node.dialler import Dialling
 from lattice.wire.carriers import GrpcCarrier, relay
 from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.lane import TlsLane
 from lattice.wire.v1 import link_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -103,13 +104,13 @@ class NodeSessions:
         except LatticeError as error:
             _log.warning("ticket refused: %s", error.message)
             with suppress(CarrierLost):
-                async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
+                async with self._dialling.carrier(ticket) as carrier:
                     await _refuse(carrier, ticket, error)
             return
         session.ticket = ticket.id
         for pause_s in _PAUSES_S:
             with suppress(CarrierLost, ConduitClosed):
-                async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
+                async with self._dialling.carrier(ticket) as carrier:
                     await carrier.open_with(pb.StreamOpening(ticket=ticket.id))
                     if session.ticket != ticket.id or await self._carry(session, carrier):
                         return
@@ -150,7 +151,7 @@ class NodeSessions:
     async def _dialled(self, ticket: pb.Ticket, far: Carrier) -> None:
         for pause_s in _PAUSES_S:
             with suppress(CarrierLost):
-                async with self._dialling.carrier(ticket.dial, ticket.lane) as near:
+                async with self._dialling.carrier(ticket) as near:
                     await near.open_with(pb.StreamOpening(ticket=ticket.id))
                     # Only a first frame shows that the replica accepted the ticket; the other end
                     # sends first.
@@ -220,7 +221,7 @@ class NodeSessions:
             conduit.close()
             self._forget(name)
 
-    async def _carry(self, session: _Session, carrier: GrpcCarrier) -> bool:
+    async def _carry(self, session: _Session, carrier: GrpcCarrier | TlsLane) -> bool:
         """Carry until the connection is lost; True if the other end ever sent on it."""
         if session.carrying is not None:
             # The caller came back before the agent noticed that the old connection was dead.
@@ -266,9 +267,9 @@ def _too_many() -> Unavailable:
     return Unavailable("The node serves too many sessions.", hint="Try again later.")
 
 
-async def _refuse(carrier: GrpcCarrier, ticket: pb.Ticket, error: LatticeError) -> None:
+async def _refuse(carrier: GrpcCarrier | TlsLane, ticket: pb.Ticket, error: LatticeError) -> None:
     await carrier.open_with(
         pb.StreamOpening(ticket=ticket.id, refused_code=error.code, refused_message=error.message)
     )
     with suppress(CarrierLost):
-        await carrier.receive_raw()
+        await carrier.receive()

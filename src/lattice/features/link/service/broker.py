@@ -28,6 +28,7 @@ from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.peers import Peers
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.interceptor import NextChange
+from lattice.wire.lane import TlsLane
 from lattice.wire.v1 import link_pb2 as pb
 
 _TRIES = 3
@@ -43,7 +44,7 @@ class _Awaited:
     """A ticket that no agent has used yet, or the stream of one."""
 
     node: str
-    carrier: asyncio.Future[GrpcCarrier]
+    carrier: asyncio.Future[GrpcCarrier | TlsLane]
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -71,9 +72,11 @@ class NodeStreamBroker:
         self._clock = clock
         self._locks = locks or NoLocks()
         self._awaited: dict[str, _Awaited] = {}
+        self.lane_address = ""
+        """Where agents dial lanes of this replica; empty: it takes none."""
 
     @asynccontextmanager
-    async def open(self, question: StreamQuestion) -> AsyncIterator[GrpcCarrier]:
+    async def open(self, question: StreamQuestion) -> AsyncIterator[GrpcCarrier | TlsLane]:
         """A carrier to the node, for as long as the context lasts."""
         if len(self._awaited) >= _MOST_OPEN:
             raise Unavailable("This server has too many streams open.", hint="Try again.")
@@ -99,7 +102,7 @@ class NodeStreamBroker:
             awaited.done.set()
 
     async def arrived(
-        self, peer: PeerIdentity, opening: pb.StreamOpening, carrier: GrpcCarrier
+        self, peer: PeerIdentity, opening: pb.StreamOpening, carrier: GrpcCarrier | TlsLane
     ) -> None:
         """Accept an agent with a ticket; return when the stream is no longer needed."""
         awaited = self._awaited.get(opening.ticket)
@@ -157,6 +160,7 @@ class NodeStreamBroker:
             grant=question.grant,
             opening=question.opening,
             lane=_LANES[question.lane],
+            lane_dial=self.lane_address,
         )
         for attempt in range(_TRIES):
             last = attempt == _TRIES - 1

@@ -1,0 +1,158 @@
+"""Lanes beside gRPC: the same certificates, tickets and refusals, and gRPC where there is no lane."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.adapters.pki.files import IdentityPaths, create_identity
+from lattice.domain.peer import server_name
+from lattice.domain.stream import CarrierLost
+from lattice.server.cluster.lane_listener import MOST_SPARE
+from lattice.wire.lane import TlsLane
+from lattice.wire.v1.link_pb2 import StreamOpening
+from tests.eventually import eventually_async
+from tests.integration.link.site import CLUSTER, Caller, NodeKey, Server, Site
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with Site(tmp_path) as site:
+        yield site
+
+
+async def dial(server: Server, key: NodeKey) -> TlsLane:
+    host, _, port = server.desk.lane_address.rpartition(":")
+    _, lane = await asyncio.get_running_loop().create_connection(
+        TlsLane,
+        host,
+        int(port),
+        ssl=key.lane_identity().context(server=False),
+        server_hostname=server_name(CLUSTER),
+    )
+    return lane
+
+
+async def echoed(server: Server, node: str, text: bytes) -> bytes | None:
+    caller = Caller(node, [f"127.0.0.1:{server.people_port}"])
+    try:
+        await caller.conduit.send(text)
+        return await asyncio.wait_for(caller.conduit.receive(), 60)
+    finally:
+        await caller.stop()
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_stream_uses_a_lane_and_the_next_finds_one_ready(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    assert await echoed(server, "n1", b"one") == b"one"
+    assert not agent.dialling._lanes, "no connection of gRPC was made for it"
+    await eventually_async(lambda: agent.dialling._tls._spare is not None)
+    assert await echoed(server, "n1", b"two") == b"two"
+
+
+async def test_where_the_port_is_closed_streams_use_grpc(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        server.desk.lane_address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert await echoed(server, "n1", b"one") == b"one"
+    assert agent.dialling._lanes
+    assert agent.dialling._tls._closed_until
+
+
+async def test_an_agent_before_lanes_ignores_their_address(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    take = agent.sessions.take
+
+    def without_lanes(ticket: object) -> None:
+        ticket.ClearField("lane_dial")  # type: ignore[attr-defined]
+        take(ticket)  # type: ignore[arg-type]
+
+    agent.keeper._on_ticket = without_lanes
+    await eventually_async(lambda: agent.keeper.line is not None)
+    assert await echoed(server, "n1", b"one") == b"one"
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
+async def test_a_lane_without_a_certificate_of_the_cluster_is_refused(
+    site: Site, tmp_path: Path
+) -> None:
+    server = await site.server("a")
+    folder = tmp_path / "other"
+    folder.mkdir()
+    paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    create_identity(paths, site.clock, cluster=CLUSTER)
+    other = ClusterAuthority.load(paths.ca_cert, paths.ca_key, site.clock)
+    stranger = NodeKey(other, "n1", timedelta(hours=1))
+    stranger._bundle = site.authority.bundle
+    with pytest.raises((OSError, CarrierLost)):
+        lane = await dial(server, stranger)
+        await lane.open_with(StreamOpening(ticket="x"))
+        await lane.receive()
+    host, _, port = server.desk.lane_address.rpartition(":")
+    anonymous = ssl.create_default_context(cadata=site.authority.bundle.decode())
+    with pytest.raises((OSError, asyncio.IncompleteReadError)):
+        reader, writer = await asyncio.open_connection(
+            host, int(port), ssl=anonymous, server_hostname=server_name(CLUSTER)
+        )
+        writer.write(b"x")
+        await reader.readexactly(1)
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
+async def test_a_ticket_of_one_node_opens_no_lane_of_another(site: Site) -> None:
+    server = await site.server("a")
+    lane = await dial(server, NodeKey(site.authority, "n2", timedelta(hours=1)))
+    await lane.open_with(StreamOpening(ticket="0" * 32))
+    with pytest.raises(CarrierLost):
+        await asyncio.wait_for(lane.receive(), 60)
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_node_that_lost_trust_meanwhile_can_not_open_its_spare_lane(site: Site) -> None:
+    server = await site.server("a")
+    lane = await dial(server, NodeKey(site.authority, "n1", timedelta(hours=1)))
+    await eventually_async(lambda: server.lanes.open == 1)
+    server.trusted = False
+    await lane.open_with(StreamOpening(ticket="0" * 32))
+    with pytest.raises(CarrierLost):
+        await asyncio.wait_for(lane.receive(), 60)
+    assert [rpc for rpc, _, _ in server.refused] == ["lattice.v1.LinkService/Carry"]
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_lanes_that_are_never_opened_are_bounded(site: Site) -> None:
+    server = await site.server("a")
+    key = NodeKey(site.authority, "n1", timedelta(hours=1))
+    lanes = [await dial(server, key) for _ in range(MOST_SPARE + 3)]
+    await eventually_async(lambda: server.lanes.open == MOST_SPARE)
+    assert sum(each.usable for each in lanes) == MOST_SPARE
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_a_frame_that_is_too_large_ends_its_lane_alone(site: Site) -> None:
+    server = await site.server("a")
+    key = NodeKey(site.authority, "n1", timedelta(hours=1))
+    good, bad = await dial(server, key), await dial(server, key)
+    assert bad._transport is not None
+    bad._transport.write(struct.pack("!I", 1 << 30))
+    await eventually_async(lambda: not bad.usable)
+    assert good.usable
