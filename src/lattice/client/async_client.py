@@ -72,7 +72,7 @@ class Client(AsyncVerbs):
         self._timeout_s = timeout_s
         self._tokens = tokens or token_source(settings, environment=environment)
         self._http = httpx2.AsyncClient(
-            verify=tls_context(settings.ca, settings.client_cert, settings.client_key),
+            verify=tls_context(settings.ca, settings.client_cert, settings.client_key, whole=True),
             timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
             follow_redirects=False,
             transport=transport,
