@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from lattice.base.events import StreamReader
 
 T = TypeVar("T")
 
@@ -87,6 +90,14 @@ class StreamInterpreter(Protocol[T]):
         """What to report when the connection is back."""
 
 
+class StreamFormat(NamedTuple):
+    """A form of a stream besides server-sent events."""
+
+    media_type: str
+    reader: Callable[[], StreamReader]
+    """Makes the reader of one connection."""
+
+
 class StreamCall(NamedTuple, Generic[T]):
     """A request that is answered with a stream of records, and that resumes after a disconnect.
 
@@ -106,6 +117,14 @@ class StreamCall(NamedTuple, Generic[T]):
     """How long to try to reconnect."""
     answered: bool = False
     """A server has just answered. If none can be reached when the stream begins, retry."""
+    binary: StreamFormat | None = None
+    """A cheaper form, for servers that offer it."""
+
+    @property
+    def accept(self) -> str:
+        """The media types that the answer may have, the best first."""
+        events = "text/event-stream"
+        return f"{self.binary.media_type}, {events}" if self.binary else events
 
     def from_cursor(self, cursor: str) -> StreamCall[T]:
         """A copy that continues from the cursor."""

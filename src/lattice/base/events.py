@@ -8,7 +8,7 @@ between two pieces is bounded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 LONGEST_EVENT_BYTES = 16 * 1024 * 1024
 """Far above what a server sends as one event: 256 KiB of text, each byte escaped to six."""
@@ -24,9 +24,18 @@ class Event(NamedTuple):
     name: str
     data: bytes
     id: str
+    record: object | None = None
+    """The record, if the format carries it decoded; else it is JSON in `data`."""
 
 
 ALIVE = Event("", b"", "")
+
+
+class StreamReader(Protocol):
+    """Makes events of the bytes of one connection."""
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """The events that end in this piece, in order. Raises `BadEvents`."""
 
 
 class EventReader:

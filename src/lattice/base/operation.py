@@ -145,20 +145,28 @@ class StreamOperation(NamedTuple, Generic[Q, A]):
     """The type of a record by the name of its event."""
     beginning: tuple[str, ...] = ()
     """Parameters that set the start. They mean nothing once there is a cursor."""
+    binary: StreamFormat | None = None
+    """A cheaper form over REST, for clients that accept it."""
 
     def to(
         self,
         handler: Callable[[Any, Q], Awaitable[Records[A]]],
         message: Callable[[A, str], Any],
+        binary: BinaryStream[Q] | None = None,
     ) -> StreamBinding[Q, A]:
         """Bind it to a method. `message` makes the gRPC message from a record and its cursor."""
-        return StreamBinding(self, handler, message)
+        return StreamBinding(self, handler, message, binary)
 
     def call(self, request: Q, reading: Callable[[], StreamInterpreter[A]]) -> StreamCall[A]:
         """The call to a server for this request. Raises `UsageError` for an invalid value."""
         sent = _sent(self.path, "GET", request)
         return StreamCall(
-            PREFIX + sent.path, self.kinds, reading, tuple(sent.query), beginning=self.beginning
+            PREFIX + sent.path,
+            self.kinds,
+            reading,
+            tuple(sent.query),
+            beginning=self.beginning,
+            binary=self.binary,
         )
 
 
@@ -168,6 +176,32 @@ class StreamBinding(NamedTuple, Generic[Q, A]):
     operation: StreamOperation[Q, A]
     handler: Callable[[Any, Q], Awaitable[Records[A]]]
     message: Callable[[A, str], Any]
+    binary: BinaryStream[Q] | None = None
+
+
+class RecordWriter(Protocol):
+    """Encodes the records of one connection."""
+
+    begin: bytes
+    """The first bytes."""
+    alive: bytes
+    """What shows that the server is there."""
+    end: bytes
+    """The last bytes of a stream without an error."""
+
+    def record(self, record: Any, cursor: str) -> bytes:
+        """A record, and the cursor after it if there is one."""
+
+    def error(self, document: bytes) -> bytes:
+        """The last bytes of a stream with an error, which is JSON."""
+
+
+class BinaryStream(NamedTuple, Generic[Q]):
+    """How the form `StreamOperation.binary` is made."""
+
+    handler: Callable[[Any, Q], Awaitable[Records[Any]]]
+    """As the handler of the binding, with records for the writer."""
+    writer: Callable[[], RecordWriter]
 
 
 AnyBinding: TypeAlias = Binding[Any, Any] | StreamBinding[Any, Any]

@@ -185,12 +185,12 @@ class Client(AsyncVerbs):
     async def _one_connection(
         self, course: StreamReconnect[T], token: str | None
     ) -> AsyncGenerator[T, None]:
-        async with self._open(course.request, token, "text/event-stream") as (url, reply):
+        async with self._open(course.request, token, course.request.accept) as (url, reply):
             if reply.status_code != 200:
                 body = await _short(reply)
                 course.error = refusal(url, reply.status_code, _lowered(reply), body, token)
                 return
-            course.opened()
+            course.opened(reply.headers.get("content-type", ""))
             async for piece in reply.aiter_bytes():
                 for record in course.feed(piece, url):
                     yield record

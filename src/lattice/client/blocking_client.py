@@ -164,11 +164,11 @@ class SyncClient(Verbs):
             yield from course.refused(course.error)
 
     def _one_connection(self, course: StreamReconnect[T], token: str | None) -> Iterator[T]:
-        with self._open(course.request, token, "text/event-stream") as (url, reply):
+        with self._open(course.request, token, course.request.accept) as (url, reply):
             if reply.status != 200:
                 course.error = refusal(url, reply.status, reply.headers, reply.body(), token)
                 return
-            course.opened()
+            course.opened(reply.headers.get("content-type", ""))
             for piece in reply.pieces():
                 yield from course.feed(piece, url)
                 if course.ended or course.error is not None:

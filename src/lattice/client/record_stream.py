@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from lattice.base.call import StreamCall
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import InternalError, LatticeError, RateLimited, Unavailable
-from lattice.base.events import EventReader
+from lattice.base.events import EventReader, StreamReader
 from lattice.base.fast_start.decode import BadAnswer, reader
 from lattice.client.answers import refusal, unreachable
 
@@ -40,7 +40,7 @@ class StreamReconnect(Generic[T]):
         self._clock = clock or SystemClock()
         self._reading = call.reading()
         self._readers = {name: reader(kind) for name, kind in call.kinds.items()}
-        self._events = EventReader()
+        self._events: StreamReader = EventReader()
         self._first_tries = max(replicas, 2)
         self._tries = 0
         self._running = False
@@ -53,9 +53,11 @@ class StreamReconnect(Generic[T]):
         """The call, from the end of the last connection."""
         return self._call.from_cursor(self.cursor) if self.cursor else self._call
 
-    def opened(self) -> None:
+    def opened(self, media_type: str = "") -> None:
         """A connection has answered 200, and the stream begins or continues."""
-        self._events = EventReader()
+        binary = self._call.binary
+        is_binary = binary is not None and media_type.startswith(binary.media_type)
+        self._events = binary.reader() if binary and is_binary else EventReader()
         self.error = None
         self._running = True
         self._opened_at = self._clock.monotonic()
@@ -72,6 +74,8 @@ class StreamReconnect(Generic[T]):
             elif event.name == "error":
                 self.error = refusal(url, 200, {}, event.data, "")
                 return
+            elif event.record is not None:
+                yield from self._reading.record(cast("T", event.record))
             elif event.name in self._readers:
                 yield from self._reading.record(self._read(event.name, event.data, url))
             if event.id:

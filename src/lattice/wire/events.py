@@ -1,6 +1,6 @@
-"""Server-sent events: records as they come, a keepalive comment when none do, and errors.
+"""Streams of records over HTTP: as they come, a keepalive when none do, and errors.
 
-Each event is sent at once and nothing is queued here. So a slow reader slows the source of the
+They are server-sent events, unless a writer of another form is given. Each record is sent at once and nothing is queued here. So a slow reader slows the source of the
 records.
 """
 
@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from lattice.base.errors import InternalError, LatticeError, Unavailable
+from lattice.base.operation import RecordWriter
 from lattice.wire.interceptor import RECHECK_EVERY_S, NextChange, never_changes
 from lattice.wire.status import http_error
 
@@ -37,8 +38,23 @@ _LAST_WORD_S = 5.0
 _ENCODER = msgspec.json.Encoder()
 
 
+class EventWriter:
+    """Server-sent events; the `type` of a record names its event."""
+
+    begin, alive, end = b": lattice\n\n", b": alive\n\n", b"event: end\ndata: {}\n\n"
+
+    def record(self, record: Any, cursor: str) -> bytes:
+        """An event; its id is the cursor."""
+        head = f"event: {record.type}\n" + (f"id: {cursor}\n" if cursor else "")
+        return head.encode() + b"data: " + _ENCODER.encode(record) + b"\n\n"
+
+    def error(self, document: bytes) -> bytes:
+        """The last event."""
+        return b"event: error\ndata: " + document + b"\n\n"
+
+
 class EventStream(StreamingResponse):
-    """Pairs of a record (its `type` names the event) and a cursor, until they end."""
+    """Pairs of a record and a cursor, until they end."""
 
     media_type = "text/event-stream"
 
@@ -49,10 +65,13 @@ class EventStream(StreamingResponse):
         recheck: Callable[[], Awaitable[object]],
         on_defect: Callable[[BaseException], None],
         next_change: NextChange = never_changes,
+        writer: RecordWriter | None = None,
+        media_type: str | None = None,
     ) -> None:
         """`recheck` raises when the caller may not continue; `next_change` triggers it early."""
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(_nothing(), headers=headers)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no", "vary": "accept"}
+        super().__init__(_nothing(), headers=headers, media_type=media_type)
+        self._writer = writer or EventWriter()
         self._records = records
         self._request_id = request_id
         self._recheck = recheck
@@ -64,18 +83,18 @@ class EventStream(StreamingResponse):
         start = {"type": "http.response.start", "status": self.status_code}
         await send(start | {"headers": self.raw_headers})
         outlet = _Outlet(send)
-        await outlet.send(b": lattice\n\n")
+        await outlet.send(self._writer.begin)
         sender = asyncio.create_task(self._send_records(outlet), name="events")
         try:
             await self._attend(sender, outlet)
             # Raises what ended the records, if it was an error.
             sender.result()
-            last = b"event: end\ndata: {}\n\n"
+            last = self._writer.end
         except LatticeError as error:
-            last = _error(error, self._request_id)
+            last = self._error(error)
         except Exception as error:  # noqa: BLE001 - the status line is sent already
             self._on_defect(error)
-            last = _error(InternalError("Lattice has failed here."), self._request_id)
+            last = self._error(InternalError("Lattice has failed here."))
         finally:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
@@ -85,9 +104,13 @@ class EventStream(StreamingResponse):
                 await outlet.send(last)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def _error(self, error: LatticeError) -> bytes:
+        _, body, _ = http_error(error, self._request_id)
+        return self._writer.error(_ENCODER.encode(body))
+
     async def _send_records(self, outlet: _Outlet) -> None:
         async for record, cursor in self._records:
-            await outlet.send(_event(record, cursor))
+            await outlet.send(self._writer.record(record, cursor))
 
     async def _attend(self, sender: asyncio.Task[None], outlet: _Outlet) -> None:
         """Send keepalive comments until the records end, and recheck the caller."""
@@ -111,7 +134,7 @@ class EventStream(StreamingResponse):
                     with suppress(Unavailable):
                         await self._recheck()
                 if outlet.silent and not outlet.sending:
-                    await outlet.send(b": alive\n\n")
+                    await outlet.send(self._writer.alive)
         finally:
             change.cancel()
 
@@ -140,13 +163,3 @@ async def _nothing() -> AsyncIterator[bytes]:
     pieces: tuple[bytes, ...] = ()
     for piece in pieces:
         yield piece
-
-
-def _event(record: Any, cursor: str) -> bytes:
-    head = f"event: {record.type}\n" + (f"id: {cursor}\n" if cursor else "")
-    return head.encode() + b"data: " + _ENCODER.encode(record) + b"\n\n"
-
-
-def _error(error: LatticeError, request_id: str) -> bytes:
-    _, body, _ = http_error(error, request_id)
-    return b"event: error\ndata: " + _ENCODER.encode(body) + b"\n\n"

@@ -84,12 +84,18 @@ def _offer_stream(routes: GuardedRoutes[Caller], binding: StreamBinding[Any, Any
             # A browser that reconnects sends its position in this header.
             given["cursor"] = given["cursor"] or request.headers.get("last-event-id", "")
         asked = _request(operation.request, given)
+        handler, writer, media_type = binding.handler, None, None
+        if operation.binary and binding.binary and _accepts(request, operation.binary.media_type):
+            handler, writer = binding.binary.handler, binding.binary.writer()
+            media_type = operation.binary.media_type
         return EventStream(
-            await binding.handler(routes.caller(request), asked),
+            await handler(routes.caller(request), asked),
             request.state.request_id,
             lambda: routes.recheck(request),
             lambda error: routes.defect(request, error),
             routes.next_change,
+            writer,
+            media_type,
         )
 
     name = operation.rpc.rpartition("/")[2]
@@ -102,6 +108,11 @@ def _offer_stream(routes: GuardedRoutes[Caller], binding: StreamBinding[Any, Any
         status_code=200,
         responses={200: DESCRIPTION},
     )(answer)
+
+
+def _accepts(request: Request, media_type: str) -> bool:
+    named = request.headers.get("accept", "").split(",")
+    return media_type in {each.partition(";")[0].strip() for each in named}
 
 
 def _describe(

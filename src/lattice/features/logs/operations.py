@@ -13,6 +13,7 @@ from lattice.base.choices import one_of
 from lattice.base.operation import PREFIX, FieldRule, Operation, StreamOperation
 from lattice.domain.logs import LogKind
 from lattice.domain.request_fields import Attempt, Reference, checked_reference
+from lattice.features.logs.blocks import FORMAT
 from lattice.features.logs.model import (
     USUAL_PAGE_LINES,
     JobEndCard,
@@ -73,6 +74,7 @@ STREAM_LOGS = StreamOperation(
     request=StreamLogsRequest,
     kinds=KINDS,
     beginning=_BEGINNING,
+    binary=FORMAT,
 )
 LIST_LOG_STREAMS = Operation(
     rpc=_SERVICE + "ListLogStreams",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable
@@ -52,6 +52,8 @@ _DRAIN_S = 30.0
 _AT_ONCE = 128
 """So many items pass before other tasks get a turn of the event loop."""
 
+MakeBlock: TypeAlias = Callable[..., Any]
+"""Makes a record of a stream's name, lines, and a rank."""
 RecordWithCursor: TypeAlias = tuple[LogRecord, str]
 """A record, and the cursor after it if there is one."""
 
@@ -79,8 +81,10 @@ class LogQueryRun:
         query: LogQuery,
         line_filter: LineFilter,
         caller: str,
+        block: MakeBlock = block,
     ) -> None:
-        """`caller` pays for the filter's work."""
+        """`caller` pays for the filter's work; `block` makes records of lines."""
+        self._block = block
         self.name = name
         self.view = MergedView()
         self.positions: dict[StreamName, Position] = {}
@@ -360,7 +364,7 @@ class LogQueryRun:
     ) -> AsyncGenerator[list[LogRecord]]:
         async with aclosing(self._items(ends)) as items:
             async for stream, item in items:
-                yield _shown(stream, item)
+                yield self._shown(stream, item)
 
     async def _items(
         self, ends: Mapping[StreamName, int] | None = None
@@ -460,12 +464,19 @@ class LogQueryRun:
                 self._begun[name] = begun.text
                 shown = replace(begun, text=last_state(begun.text))
                 if not stream.labelled:
-                    records.append(block(name, shown))
+                    records.append(self._block(name, shown))
                     continue
                 torn = stream.is_torn(begun.at)
                 for rank, _ in self._filter.matching_by_rank(begun, torn=torn):
-                    records.append(block(name, shown, rank))
+                    records.append(self._block(name, shown, rank))
         return records
+
+    def _shown(self, stream: StreamView, item: Item) -> list[LogRecord]:
+        if isinstance(item, Gap):
+            return [gap(stream.name, item)]
+        if isinstance(item, Filtered):
+            return [self._block(stream.name, lines, rank) for rank, lines in item.runs]
+        return [self._block(stream.name, item)]
 
     def _is_complete(self) -> bool:
         streams = self.view.streams.values()
@@ -476,14 +487,6 @@ class LogQueryRun:
         """True if there can be no unknown stream."""
         feeds = self._feeds.values()
         return not self.away or (bool(feeds) and all(each.over for each in feeds))
-
-
-def _shown(stream: StreamView, item: Item) -> list[LogRecord]:
-    if isinstance(item, Gap):
-        return [gap(stream.name, item)]
-    if isinstance(item, Filtered):
-        return [block(stream.name, lines, rank) for rank, lines in item.runs]
-    return [block(stream.name, item)]
 
 
 def _size(item: Lines | Filtered) -> int:

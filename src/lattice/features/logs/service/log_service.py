@@ -35,8 +35,8 @@ from lattice.features.logs.service.bounds import PageMeter, WorkBounds
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_keys import AttemptName, name_of
-from lattice.features.logs.service.log_query import LogQueryRun, LogSources, RecordWithCursor
-from lattice.features.logs.service.records import LineFilter, moment
+from lattice.features.logs.service.log_query import MakeBlock, LogQueryRun, LogSources, RecordWithCursor
+from lattice.features.logs.service.records import LineFilter, block, moment
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.view import StreamView, ranked
 from lattice.wire.watched import watched
@@ -95,11 +95,14 @@ class LogService:
         )
 
     async def stream(
-        self, actor: Actor, name: str, query: LogQuery
+        self, actor: Actor, name: str, query: LogQuery, block: MakeBlock = block
     ) -> AsyncGenerator[RecordWithCursor, None]:
-        """Everything, and with `follow` new lines until the job is over."""
+        """Everything, and with `follow` new lines until the job is over.
+
+        `block` makes records of lines.
+        """
         kind = ReadKind.FOLLOW if query.follow else ReadKind.READ
-        run, visit = await self._start(actor, name, query, kind)
+        run, visit = await self._start(actor, name, query, kind, block)
         records = self._counted(actor, run.records())
         if not visit.is_owners:
             records = watched(records, visit.check, CHECK_EVERY_S)
@@ -163,7 +166,12 @@ class LogService:
         raise NotFound(f"There is no such stream of {name}.", hint="`lattice logs` names them.")
 
     async def _start(
-        self, actor: Actor, name: str, query: LogQuery, kind: ReadKind
+        self,
+        actor: Actor,
+        name: str,
+        query: LogQuery,
+        kind: ReadKind,
+        block: MakeBlock = block,
     ) -> tuple[LogQueryRun, AccessSession]:
         line_filter = LineFilter(query, self._bounds.search)
         attempt_number, positions = read_cursor(query.cursor) if query.cursor else (0, {})
@@ -178,7 +186,7 @@ class LogService:
             raise _nothing_yet(found.allocation, attempt)
         visit = await self._access.enter(actor, found, kind)
         named_attempt = self._named(found.allocation, attempt)
-        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub)
+        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub, block)
         run.positions = positions
         return run, visit
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, Position, StreamName
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.model import LogBlock, LogGap, LogQuery
 from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.search import LineQuestion, LineSearch, LineSpan
@@ -136,9 +137,9 @@ def _may_be_cut(line: bytes) -> bool:
     return len(line) > LONGEST_LINE_BYTES or line.startswith(b"\r")
 
 
-def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
-    """The lines as a record. `rank` comes from the lines' labels."""
-    return LogBlock(
+def lines_frame(name: StreamName, lines: Lines, rank: int | None = None) -> LinesFrame:
+    """The same with its bytes, for clients that decode them."""
+    return LinesFrame(
         node=name.node,
         stream=name.kind,
         source=str(name.source),
@@ -146,12 +147,17 @@ def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
         seq=lines.at.line,
         count=lines.count,
         offset=lines.at.offset,
-        time=moment(lines.time_ms),
+        time_ms=lines.time_ms,
         late=lines.late,
-        text=lines.text.decode("utf-8", "backslashreplace"),
         cut=lines.cut,
         unfinished=lines.unfinished,
+        text=lines.text,
     )
+
+
+def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
+    """The lines as a record. `rank` comes from the lines' labels."""
+    return lines_frame(name, lines, rank).record()
 
 
 def gap(name: StreamName, found: Gap) -> LogGap:
