@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_type_hints
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_type_hints
 from urllib.parse import quote
 
-from lattice.base.call import Call, StreamCall, StreamInterpreter, params
+from lattice.base.call import Call, StreamCall, StreamFormat, StreamInterpreter, params
 from lattice.base.errors import UsageError
 
 PREFIX = "/v1"

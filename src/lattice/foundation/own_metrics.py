@@ -48,12 +48,12 @@ class OwnMetrics:
     def show_pauses(self, pauses: LoopPauses) -> None:
         """Show how long the event loop of this process is busy without a break."""
         self.show(lambda: {"event_loop_longest_pause_seconds": pauses.longest_s})
-        self.watch(
-            lambda: {
-                "event_loop_busy_seconds_total": pauses.busy_s,
-                "event_loop_turns_total": float(pauses.turns),
-            }
-        )
+
+        def counts() -> dict[str, float]:
+            turns = {} if pauses.turns is None else {"event_loop_turns_total": float(pauses.turns)}
+            return {"event_loop_busy_seconds_total": pauses.busy_s, **turns}
+
+        self.watch(counts)
 
     def text(self) -> str:
         """All metrics as text, for a scrape."""

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(bootstrap_state(config.quorum, SystemClock(), log))
         else:
             pauses = LoopPauses()
-            with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
+            with asyncio.Runner(loop_factory=pauses.new_fast_loop) as runner:
                 runner.run(serve(config, log, pauses))
     except LatticeError as error:
         _complain(error)

@@ -18,6 +18,7 @@ from lattice.base.process import MANY, settle
 from lattice.base.supervisor import Supervisor
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener
+from lattice.server.cluster.lane_listener import offered_lanes
 from lattice.server.config.sections import ServerConfig
 from lattice.server.features import features
 from lattice.server.foundation import Ground, open_ground
@@ -80,19 +81,23 @@ async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
         await stack.enter_async_context(ground.foundation.supervisor.running(*each.loops))
     if ground.agents is not None:
         served, config = ground.agents, ground.config
-        await stack.enter_async_context(
+        guard = await stack.enter_async_context(
             agent_listener(
-                config.api,
+                str(config.api.agent_listen),
                 ground.cluster.view,
                 served.parts,
                 served.links,
                 ground.cluster.limits.rates,
                 ground.foundation.journal,
                 ground.foundation.log,
-                ground.foundation.own_metrics,
                 (*wirings, Wiring(offer_agents=served.measurement.offer_agents)),
             )
         )
+        if config.api.lanes:
+            lanes = offered_lanes(
+                config.api, guard, served.links.desk, served.parts.replica, ground.foundation
+            )
+            await stack.enter_async_context(lanes)
     faces = compose(
         ground.foundation,
         wirings,

@@ -5,8 +5,8 @@ again. For `send` and `receive` that is only a delay. A ping is sent every few s
 carrier that is silent for longer than `silence_s` is given up. When a session resumes, a carrier
 that is silent from the start is given up much sooner.
 
-Over a direct carrier no task stands between the pipe and the connection: a frame is handled in the
-callback of its arrival, and a message is sent in the call that writes it.
+Over a direct carrier no task stands between the pipe and the connection. A frame is handled in the
+callback of its arrival. A message is sent in the call that writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Streams of records over HTTP: as they come, a keepalive when none do, and errors.
 
-They are server-sent events, unless a writer of another form is given. Each record is sent at once and nothing is queued here. So a slow reader slows the source of the
-records.
+They are server-sent events, unless a writer of another form is given. Each record is sent at once
+and nothing is queued here. So a slow reader slows the source of the records.
 """
 
 from __future__ import annotations

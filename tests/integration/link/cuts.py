@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.eventually import eventually_async
-from tests.integration.link.site import Caller, Site
+from tests.integration.link.site import Caller, Server, Site
 
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -106,19 +106,22 @@ def messages(chance: Random) -> Iterator[bytes]:
         number += 1
 
 
+async def _to_agents(server: Server, chance: Random, *, lanes: bool) -> list[CuttingDoor]:
+    """Agents come for streams through these; the link itself is dialled directly."""
+    to_grpc = CuttingDoor(server.port, chance)
+    server.desk._address = f"127.0.0.1:{await to_grpc.start()}"
+    if not lanes:
+        return [to_grpc]
+    to_lanes = CuttingDoor(int(server.desk.lane_address.rpartition(":")[2]), chance)
+    server.desk.lane_address = f"127.0.0.1:{await to_lanes.start()}"
+    return [to_grpc, to_lanes]
+
+
 async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
     """Echo messages until so many cuts have happened; raises where content differs."""
     chance = Random(seed)
     server = await site.server("a")
-    to_agents = CuttingDoor(server.port, chance)
-    # Agents come for streams through the door; the link itself is dialled directly.
-    server.desk._address = f"127.0.0.1:{await to_agents.start()}"
-    doors = [to_agents]
-    if site.lanes:
-        lane_port = int(server.desk.lane_address.rpartition(":")[2])
-        to_lanes = CuttingDoor(lane_port, chance)
-        server.desk.lane_address = f"127.0.0.1:{await to_lanes.start()}"
-        doors.append(to_lanes)
+    doors = await _to_agents(server, chance, lanes=site.lanes)
     to_people = CuttingDoor(server.people_port, chance)
     doors.append(to_people)
     door = await to_people.start()
@@ -154,7 +157,9 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
                 break
         count, size = await writing
         await caller.finished()
-        return CutRun(counted(), doors[1].cuts if site.lanes else 0, caller.connections, count, size)
+        return CutRun(
+            counted(), doors[1].cuts if site.lanes else 0, caller.connections, count, size
+        )
     finally:
         writing.cancel()
         await caller.stop()

@@ -53,6 +53,7 @@ from lattice.features.link.wiring import bindings
 from lattice.server.cluster.lane_listener import LaneServer, lane_listener
 from lattice.server.cluster.limits import Rates, limit_table
 from lattice.server.config.sections import RateLimitsSection
+from lattice.server.listeners.connections import ConnectionLimits, Connections
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
 from lattice.wire.guard import GuardInterceptor, declared_permissions
@@ -143,9 +144,8 @@ class Server:
             lambda *told: self.refused.append(told),
             lambda *told: self.defects.append(told),
         )
-        self.lanes = LaneServer(
-            guard, self.desk.arrived, lambda *told: self.defects.append(told)
-        )
+        self.lanes = LaneServer(guard, self.desk.arrived, lambda *told: self.defects.append(told))
+        self.lane_connections = Connections(ConnectionLimits(100, 20))
         self._lane_context = identity.lane_context
         self._offers_lanes = site.lanes
         self._stack = AsyncExitStack()
@@ -205,7 +205,9 @@ class Server:
         await self._agents.start()
         await self._people.start()
         if self._offers_lanes:
-            listener = lane_listener(Address("127.0.0.1", 0), self.lanes, self._lane_context)
+            listener = lane_listener(
+                Address("127.0.0.1", 0), self.lanes, self._lane_context, self.lane_connections
+            )
             port = await self._stack.enter_async_context(listener)
             self.desk.lane_address = f"127.0.0.1:{port}"
 

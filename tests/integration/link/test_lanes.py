@@ -1,4 +1,4 @@
-"""Lanes beside gRPC: the same certificates, tickets and refusals, and gRPC where there is no lane."""
+"""Lanes beside gRPC: the same certificates, tickets and refusals; gRPC where there is no lane."""
 
 from __future__ import annotations
 
@@ -103,17 +103,28 @@ async def test_a_lane_without_a_certificate_of_the_cluster_is_refused(
     stranger = NodeKey(other, "n1", timedelta(hours=1))
     stranger._bundle = site.authority.bundle
     with pytest.raises((OSError, CarrierLost)):
-        lane = await dial(server, stranger)
-        await lane.open_with(StreamOpening(ticket="x"))
-        await lane.receive()
+        await _answer(server, stranger)
     host, _, port = server.desk.lane_address.rpartition(":")
     anonymous = ssl.create_default_context(cadata=site.authority.bundle.decode())
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
-        reader, writer = await asyncio.open_connection(
-            host, int(port), ssl=anonymous, server_hostname=server_name(CLUSTER)
-        )
+        await _first_byte(host, int(port), anonymous)
+
+
+async def _answer(server: Server, key: NodeKey) -> bytes:
+    lane = await dial(server, key)
+    await lane.open_with(StreamOpening(ticket="x"))
+    return await lane.receive()
+
+
+async def _first_byte(host: str, port: int, context: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=context, server_hostname=server_name(CLUSTER)
+    )
+    try:
         writer.write(b"x")
-        await reader.readexactly(1)
+        return await reader.readexactly(1)
+    finally:
+        writer.close()
 
 
 @pytest.mark.spec("AUTH-9")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
-from lattice.base.pauses import WINDOW_S, LoopPauses
+from lattice.base.pauses import BEAT_S, WINDOW_S, LoopPauses
+from tests.eventually import eventually_async
 from tests.fakes.manual_clock import ManualClock
 
 
@@ -125,3 +128,26 @@ def test_child_processes_work_on_a_measured_loop(pauses: LoopPauses) -> None:
 
     run(pauses, work)
     assert found == [0]
+
+
+def test_uvloop_is_measured_by_how_late_a_timer_is(clock: ManualClock, pauses: LoopPauses) -> None:
+    async def work() -> None:
+        assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
+        await asyncio.sleep(0)
+        clock.advance(2.0)  # as a call that blocks
+        await eventually_async(lambda: pauses.longest_s > 0)
+
+    with asyncio.Runner(loop_factory=pauses.new_fast_loop) as runner:
+        runner.run(work())
+    assert 2.0 - BEAT_S <= pauses.longest_s <= 2.0
+    assert pauses.turns is None, "they can't be counted there"
+    assert pauses.busy_s > 0
+
+
+def test_without_uvloop_the_loop_is_asyncios(
+    pauses: LoopPauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    loop = pauses.new_fast_loop()
+    loop.close()
+    assert isinstance(loop, asyncio.SelectorEventLoop)

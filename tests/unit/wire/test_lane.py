@@ -176,9 +176,7 @@ async def test_a_session_goes_on_over_the_next_lane() -> None:
     one, other = Conduit(), Conduit()
     for message in (b"first", b"second"):
         here, there = joined()
-        carrying = [
-            asyncio.ensure_future(each) for each in (one.carry(here), other.carry(there))
-        ]
+        carrying = [asyncio.ensure_future(each) for each in (one.carry(here), other.carry(there))]
         await one.send(message)
         assert await asyncio.wait_for(other.receive(), 10) == message
         here.close()

@@ -25,9 +25,7 @@ from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agents import AgentParts
 from lattice.server.cluster.cluster_view import ClusterView
-from lattice.server.cluster.lane_listener import LaneServer, lane_listener
 from lattice.server.cluster.limits import Rates
-from lattice.server.config.sections import ApiSection
 from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from lattice.wire.carriers import STREAM_OPTIONS
 from lattice.wire.guard import declared_permissions
@@ -85,18 +83,19 @@ async def open_links(
 
 @asynccontextmanager
 async def agent_listener(
-    api: ApiSection,
+    address: str,
     view: ClusterView,
     agents: AgentParts,
     links: Links,
     rates: Rates,
     journal: LoggedJournal,
     log: structlog.stdlib.BoundLogger,
-    own_metrics: OwnMetrics,
     wirings: Iterable[Wiring],
-) -> AsyncIterator[None]:
-    """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
-    address = str(api.agent_listen)
+) -> AsyncIterator[PeerGuard]:
+    """Serve agents and replicas until the context ends. Raises `ConfigurationError`.
+
+    Yields the guard that admits them.
+    """
 
     def refused(rpc: str, who: str, error: LatticeError) -> None:
         journal.refused(rpc, who, error.message)
@@ -119,18 +118,9 @@ async def agent_listener(
             f"{address} can't be listened on: the address is in use or not this machine's.",
             hint="Change api.agent_listen, or stop what listens there.",
         ) from None
-    lanes = LaneServer(guard, links.desk.arrived, journal.defect)
-    own_metrics.show(lambda: {"lanes_open": float(lanes.open)})
-    own_metrics.watch(lambda: {"lanes_refused_total": float(lanes.refused_total)})
     await listener.start()
     log.info("agents are served", at=address, reached_at=view.membership.me.address)
     try:
-        if not api.lanes:
-            yield
-            return
-        async with lane_listener(api.lane_listen, lanes, agents.replica.lane_context) as port:
-            links.desk.lane_address = str(api.lane_address(port))
-            log.info("lanes are served", port=port, reached_at=links.desk.lane_address)
-            yield
+        yield guard
     finally:
         await listener.stop(_LEAVE_S)

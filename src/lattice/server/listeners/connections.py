@@ -1,4 +1,4 @@
-"""Counts open connections of the REST listener, in all and by address, and refuses excess ones.
+"""Counts open connections of a listener, in all and by address, and refuses excess ones.
 
 A connection is counted from `accept` to the close of its socket. That includes one that never
 finishes its TLS handshake, one that became a WebSocket, and one that failed half-way. Behind a
@@ -9,9 +9,12 @@ proxy every connection has the proxy's address.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import resource
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +32,10 @@ MOST_PER_ADDRESS = 4096
 _RESERVED_DESCRIPTORS = 512
 """For engines, agents, files and the gRPC listener."""
 _REFUSED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 64
+_PAUSE_S = 1.0
+_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What the machine lacks when it can't accept; it passes."""
 _LOG_EVERY_S = 10.0
 _BACKLOG = 2048
 
@@ -102,6 +109,15 @@ class CountedSocket(socket.socket):
     def close(self) -> None:
         """Close it, and uncount it once."""
         super().close()
+        self._leave()
+
+    def detach(self) -> int:
+        """Uncount it, too: uvloop detaches a socket where asyncio closes it."""
+        descriptor = super().detach()
+        self._leave()
+        return descriptor
+
+    def _leave(self) -> None:
         connections, self._connections = self._connections, None
         if connections is not None:
             connections.leave(self._address)
@@ -129,16 +145,88 @@ class CountedListener(socket.socket):
         raise BlockingIOError
 
 
-def fitting(limits: ConnectionLimits) -> ConnectionLimits:
-    """The limits that the process can serve; raises its limit of open files where allowed."""
+class AcceptingServer:
+    """Serves the connections of a listener, from its creation on, until `close`.
+
+    `loop.create_server` of uvloop accepts connections itself, so nobody could count them.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext | None,
+        handshake_s: float,
+    ) -> None:
+        """`context` makes the TLS of each connection; None: plain text."""
+        self._listener = listener
+        self._protocol = protocol
+        self._context = context
+        self._handshake_s = handshake_s if context else None
+        self._loop = asyncio.get_running_loop()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._closed = False
+        listener.setblocking(False)
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _LACKS:
+                    raise
+                _log.error("no connection can be accepted: %s", error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_PAUSE_S, self._listen)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._connect(accepted), name="accept")
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s,
+            )
+        except (OSError, TimeoutError) as error:
+            # The loop has closed it. Anybody may fail a handshake as often as they like.
+            _log.debug("connection not made: %s", error)
+
+    def close(self) -> None:
+        """Accept no more. Open connections stay."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+
+    async def wait_closed(self) -> None:
+        """Return at once, as there is nothing to wait for."""
+
+
+def fitting(limits: ConnectionLimits, others: int = 0) -> ConnectionLimits:
+    """The limits that the process can serve; raises its limit of open files where allowed.
+
+    `others` is the number of connections that another listener may have.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.in_all + _RESERVED_DESCRIPTORS
+    wanted = limits.in_all + others + _RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return limits
-    most = max(16, soft - _RESERVED_DESCRIPTORS)
+    most = max(16, soft - others - _RESERVED_DESCRIPTORS)
     _log.warning(
         "fewer connections than configured: raise the limit of open files (LimitNOFILE)",
         extra={"connections": most, "open_files": soft},

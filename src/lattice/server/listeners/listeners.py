@@ -23,6 +23,7 @@ from lattice.server.config.sections import ApiSection, ListenerAddress
 from lattice.server.listeners.bounded_http import BoundedHttp, HttpBounds
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import (
+    AcceptingServer,
     ConnectionLimits,
     Connections,
     CountedListener,
@@ -108,7 +109,7 @@ class RestServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, bounds: HttpBounds) -> None:
         super().__init__(config)
         self._bounds = bounds
-        self.servers: list[asyncio.Server] = []
+        self.servers: list[Any] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Like uvicorn's, for sockets that are bound already."""
@@ -127,15 +128,10 @@ class RestServer(uvicorn.Server):
                 _loop=loop,
             )
 
-        for each in sockets or ():
-            server = await loop.create_server(
-                protocol,
-                sock=each,
-                ssl=config.ssl,
-                backlog=config.backlog,
-                ssl_handshake_timeout=self._bounds.head_s if config.ssl else None,
-            )
-            self.servers.append(server)
+        self.servers = [
+            AcceptingServer(each, protocol, config.ssl, self._bounds.head_s)
+            for each in sockets or ()
+        ]
         self.started = True
 
     def capture_signals(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -82,10 +83,8 @@ def test_nonsense_is_refused(data: bytes) -> None:
 
 @given(data=st.binary(max_size=300), size=st.integers(1, 50))
 def test_any_bytes_are_read_or_refused(data: bytes, size: int) -> None:
-    try:
+    with suppress(BadEvents):
         read(data, size)
-    except BadEvents:
-        pass
 
 
 def test_a_kind_of_a_later_version_is_ignored() -> None:

@@ -35,7 +35,12 @@ from lattice.features.logs.service.bounds import PageMeter, WorkBounds
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_keys import AttemptName, name_of
-from lattice.features.logs.service.log_query import MakeBlock, LogQueryRun, LogSources, RecordWithCursor
+from lattice.features.logs.service.log_query import (
+    LogQueryRun,
+    LogSources,
+    MakeBlock,
+    RecordWithCursor,
+)
 from lattice.features.logs.service.records import LineFilter, block, moment
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.view import StreamView, ranked
