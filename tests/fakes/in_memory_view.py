@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from lattice.domain.source import Source
-from lattice.domain.state import Changed, Entry
+from lattice.domain.state import Changed, ChangeReader, Entry
 from tests.fakes.in_memory_state import InMemoryStateStore
 
 
@@ -22,6 +22,9 @@ class InMemoryStateView:
         found = self._store.space.entries
         return {key: entry for key, entry in found.items() if key.startswith(self._prefix)}
 
+    def get(self, key: str) -> Entry | None:
+        return self.entries.get(key)
+
     @property
     def source(self) -> Source:
         return Source(name="state", ok=True, as_of=self._store.clock.now(), age_s=0.0)
@@ -32,5 +35,22 @@ class InMemoryStateView:
     async def refresh(self) -> None:
         return
 
+    def reader(self) -> ChangeReader:
+        return _Differences(self)
+
     def changes(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
         raise NotImplementedError
+
+
+class _Differences:
+    """Compares the entries with those of the last call."""
+
+    def __init__(self, view: InMemoryStateView) -> None:
+        self._view = view
+        self._seen: Mapping[str, Entry] = {}
+
+    def take(self) -> tuple[Changed, ...]:
+        before, self._seen = self._seen, self._view.entries
+        gone = [Changed(key, None, 0) for key in before.keys() - self._seen.keys()]
+        came = [entry for key, entry in self._seen.items() if before.get(key) != entry]
+        return (*gone, *(Changed(each.key, each, each.revision) for each in came))

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import MappingProxyType
+from weakref import WeakSet
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
@@ -51,21 +52,29 @@ class WatchedStateView:
         self._as_of: datetime | None = None
         self._as_of_s = 0.0
         self._error: str | None = None
-        self._readers: set[_Reader] = set()
+        self._readers: WeakSet[_Reader] = WeakSet()
         self._first = asyncio.Event()
         self._listing = asyncio.Lock()
 
     @property
     def entries(self) -> Mapping[str, Entry]:
         """A snapshot: it does not change while it is read."""
+        self._check_first()
+        if self._snapshot is None:
+            self._snapshot = MappingProxyType(dict(self._entries))
+        return self._snapshot
+
+    def get(self, key: str) -> Entry | None:
+        """One key as last seen, without a snapshot of all."""
+        self._check_first()
+        return self._entries.get(key)
+
+    def _check_first(self) -> None:
         if self._as_of is None:
             raise Unavailable(
                 f"The agreed state has not answered yet{f': {self._error}' if self._error else ''}",
                 hint="Try again in a few seconds.",
             )
-        if self._snapshot is None:
-            self._snapshot = MappingProxyType(dict(self._entries))
-        return self._snapshot
 
     @property
     def source(self) -> Source:
@@ -119,13 +128,18 @@ class WatchedStateView:
                 self._error = error.message
                 await self._sleep(_RETRY_S)
 
-    @asynccontextmanager
-    async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
-        """First every entry, then changes; a slow reader gets only the newest of each key."""
+    def reader(self) -> _Reader:
+        """A reader of the changes, for as long as somebody refers to it."""
         reader = _Reader()
         if self._entries:
             reader.give(Changed(each.key, each, each.revision) for each in self._entries.values())
         self._readers.add(reader)
+        return reader
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        """First every entry, then changes; a slow reader gets only the newest of each key."""
+        reader = self.reader()
         try:
             yield reader
         finally:
@@ -189,11 +203,14 @@ class _Reader:
             self._waiting[change.key] = change
         self._given.set()
 
+    def take(self) -> tuple[Changed, ...]:
+        batch, self._waiting = tuple(self._waiting.values()), {}
+        self._given.clear()
+        return batch
+
     def __aiter__(self) -> _Reader:
         return self
 
     async def __anext__(self) -> tuple[Changed, ...]:
         await self._given.wait()
-        batch, self._waiting = tuple(self._waiting.values()), {}
-        self._given.clear()
-        return batch
+        return self.take()

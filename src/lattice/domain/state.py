@@ -160,6 +160,13 @@ class StateStore(Protocol):
         """
 
 
+class ChangeReader(Protocol):
+    """The changes of a view, for code that reads them when it wants to."""
+
+    def take(self) -> tuple[Changed, ...]:
+        """The newest change of each key since the last call; the first call has every entry."""
+
+
 class StateView(Protocol):
     """A cached copy of a prefix, for readers. It updates itself.
 
@@ -169,7 +176,13 @@ class StateView(Protocol):
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """Every key as last seen, a snapshot. Raises `Unavailable` before the first reading."""
+        """Every key as last seen, a snapshot. Raises `Unavailable` before the first reading.
+
+        A snapshot is a copy of all keys. For one key use `get`, for changes `reader`.
+        """
+
+    def get(self, key: str) -> Entry | None:
+        """One key as last seen, or None. Raises `Unavailable` before the first reading."""
 
     @property
     def source(self) -> Source:
@@ -180,6 +193,9 @@ class StateView(Protocol):
 
     async def refresh(self) -> None:
         """Read all of it now. Raises `Unavailable`, and keeps the last reading."""
+
+    def reader(self) -> ChangeReader:
+        """A reader of the changes, from the current entries on."""
 
     def changes(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
         """First every current entry, then the changes, for code that acts on them.

@@ -1,18 +1,18 @@
 """A running pipe end: messages on one side, one carrier after another on the other.
 
 `carry` runs one connection until it is lost. The owner of the conduit finds the next and calls it
-again. For `send` and `receive` that is only a delay. A ping is sent every few seconds, and a
-carrier that is silent for longer than `silence_s` is given up. When a session resumes, a carrier
-that is silent from the start is given up much sooner.
+again. For `send` and `receive` that is only a delay. If frames have not flowed both ways for a few
+seconds, one of both ends sends a ping. A carrier that is silent for longer than `silence_s` is
+given up. When a session resumes, a carrier that is silent from the start is given up much sooner.
 
 Over a direct carrier no task stands between the pipe and the connection. A frame is handled in the
-callback of its arrival. A message is sent in the call that writes it.
+callback of its arrival, and a message is sent in the call that writes it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from lattice.domain.pipe import WINDOW_BYTES, BadFrame, Pipe
 from lattice.domain.stream import Carrier, CarrierLost
@@ -37,18 +37,21 @@ class Conduit:
         ping_every_s: float = PING_EVERY_S,
         silence_s: float = SILENCE_S,
         first_word_s: float = FIRST_WORD_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._pipe = Pipe(window_bytes)
         self._ping_every_s = ping_every_s
         self._silence_s = silence_s
         self._first_word_s = first_word_s
+        self._sleep = sleep
         self._outgoing = asyncio.Event()
         self._incoming = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
         self._ended = False
         self._begun = self._met = False
-        self._received = False
+        self._received = self._sent = False
+        """Whether frames flowed since the last check; an own ping does not count."""
         self._ping_due = False
         self._carrying = asyncio.Lock()
         self._direct: DirectCarrier | None = None
@@ -149,6 +152,7 @@ class Conduit:
             return
         for parts in self._pipe.parts():
             carrier.write(*parts)
+            self._sent = True
         if self._ping_due:
             self._ping_due = False
             carrier.write(self._pipe.ping())
@@ -191,6 +195,7 @@ class Conduit:
             self._outgoing.clear()
             for frame in self._pipe.frames():
                 await carrier.send(frame)
+                self._sent = True
             if self._ping_due:
                 self._ping_due = False
                 await carrier.send(self._pipe.ping())
@@ -200,19 +205,27 @@ class Conduit:
             self._take(await carrier.receive())
 
     async def _listen(self) -> None:
-        """Ping the other end now and then; give up after too long a silence."""
+        """Ping the other end if it is quiet; give up after too long a silence.
+
+        Frames in both directions show both ends that the other one runs. The end that answers a
+        ping sends none itself.
+        """
         if self._begun:
-            await asyncio.sleep(self._first_word_s)
+            await self._sleep(self._first_word_s)
             if not self._met:
                 raise CarrierLost(f"no answer within {self._first_word_s:.0f} s")
         silent_s = 0.0
-        while silent_s < self._silence_s:
-            self._received = False
-            await asyncio.sleep(self._ping_every_s)
-            self._ping_due = True
-            self._go()
+        self._received = self._sent = False
+        while True:
+            await self._sleep(self._ping_every_s)
             silent_s = 0.0 if self._received else silent_s + self._ping_every_s
-        raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
+            if silent_s >= self._silence_s:
+                raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
+            flowed = self._received and self._sent
+            self._received = self._sent = False
+            if not flowed:
+                self._ping_due = True
+                self._go()
 
     def _check_open(self) -> None:
         if self._closed:

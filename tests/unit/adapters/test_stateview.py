@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -85,12 +86,56 @@ async def test_a_snapshot_stays_as_it_was() -> None:
         assert scene.view.entries is scene.view.entries
 
 
+async def test_one_key_is_read_as_it_was_seen_last() -> None:
+    scene = Scene()
+    await scene.store.put("nodes/a", b"1")
+    async with scene.running():
+        entry = scene.view.get("nodes/a")
+        assert entry is not None
+        assert entry.value == b"1"
+        assert scene.view.get("nodes/b") is None
+        await scene.store.commit([], [Delete("nodes/a")])
+        await settle()
+        assert scene.view.get("nodes/a") is None
+
+
+async def test_a_reader_has_first_every_entry_and_then_the_newest_of_each_changed_key() -> None:
+    scene = Scene()
+    early = scene.view.reader()
+    await scene.store.put("nodes/a", b"1")
+    await scene.store.put("nodes/b", b"1")
+    assert early.take() == ()
+    async with scene.running():
+        late = scene.view.reader()
+        for reader in (early, late):
+            assert [each.key for each in reader.take()] == ["nodes/a", "nodes/b"]
+            assert reader.take() == ()
+        for value in (b"2", b"3"):
+            await scene.store.put("nodes/a", value)
+        await scene.store.commit([], [Delete("nodes/b")])
+        await settle()
+        for reader in (early, late):
+            found = {each.key: each.entry and each.entry.value for each in reader.take()}
+            assert found == {"nodes/a": b"3", "nodes/b": None}
+
+
+async def test_a_reader_that_nobody_refers_to_costs_nothing() -> None:
+    scene = Scene()
+    reader = scene.view.reader()
+    assert len(scene.view._readers) == 1
+    del reader
+    gc.collect()
+    assert len(scene.view._readers) == 0
+
+
 async def test_before_the_first_answer_there_is_nothing_to_read() -> None:
     scene = Scene()
     scene.store.away = True
     async with scene.running():
         with pytest.raises(Unavailable, match="has not answered yet"):
             _ = scene.view.entries
+        with pytest.raises(Unavailable, match="has not answered yet"):
+            scene.view.get("nodes/a")
         assert not scene.view.source.ok
         assert scene.view.source.as_of is None
         scene.store.away = False

@@ -51,6 +51,7 @@ RESTARTED = (
     "membership",
     "oidc keys",
     "presences",
+    "replicas announced",
     "samples writer 0",
     "samples writer 1",
     "samples writer 2",

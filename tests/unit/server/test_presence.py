@@ -125,6 +125,40 @@ async def test_a_replica_dies_and_its_agents_are_judged_by_time(
 
 
 @pytest.mark.spec("OPS-4")
+async def test_only_agents_that_are_lost_or_changed_are_examined(
+    store: InMemoryStateStore, clock: ManualClock
+) -> None:
+    examined: list[str] = []
+
+    def sensitive(node: str) -> bool:
+        examined.append(node)
+        return False
+
+    watcher = Watcher(store)
+    watcher.keeper._sensitive = sensitive
+    for number in range(50):
+        await put_link(store, f"n{number}")
+    await watcher.judge()
+    assert len(examined) == 50
+    examined.clear()
+    await pass_time(clock, watcher, 5)
+    assert examined == []
+    store.space.entries.pop(LINKS + "n7")
+    await pass_time(clock, watcher, 40)
+    assert set(examined) == {"n7"}
+    assert len(examined) >= 40
+    await pass_time(clock, watcher, 60)
+    assert (await record(store, "n7")).condition is Condition.DOWN
+    examined.clear()
+    await pass_time(clock, watcher, 5)
+    assert examined == [], "time changes nothing more"
+    await put_link(store, "n7")
+    await pass_time(clock, watcher, 1)
+    assert (await record(store, "n7")).linked
+    assert set(watcher.keeper.presences().records) == {f"n{number}" for number in range(50)}
+
+
+@pytest.mark.spec("OPS-4")
 async def test_a_sensitive_node_has_ten_minutes(
     store: InMemoryStateStore, clock: ManualClock
 ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Self
 
 import pytest
 
-from lattice.domain.pipe import BadFrame
+from lattice.domain.pipe import BadFrame, FrameKind
 from lattice.domain.stream import CarrierLost
 from lattice.wire.conduit import Conduit, ConduitClosed
 from tests.fakes.echoing_nodes import QueueCarrier
@@ -27,6 +28,115 @@ class Deaf:
     async def receive(self) -> bytes:
         await asyncio.Event().wait()
         raise AssertionError
+
+
+class Ticks:
+    """Stands for `asyncio.sleep`: each pause lasts until the next tick."""
+
+    def __init__(self) -> None:
+        self._tick = asyncio.Event()
+
+    async def __call__(self, _seconds: float) -> None:
+        await self._tick.wait()
+
+    async def tick(self) -> None:
+        self._tick.set()
+        self._tick = asyncio.Event()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class CountedCarrier(QueueCarrier):
+    """Counts the pings that are sent over it."""
+
+    pings = 0
+
+    async def send(self, frame: bytes) -> None:
+        self.pings += frame[0] == FrameKind.PING
+        await super().send(frame)
+
+
+class CountedPair:
+    """Two ends of a session. Each checks the other when its own clock ticks."""
+
+    def __init__(self) -> None:
+        queues: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
+        self.ticks = (Ticks(), Ticks())
+        self.carriers = (CountedCarrier(*queues), CountedCarrier(*reversed(queues)))
+        self.ends = tuple(Conduit(sleep=each) for each in self.ticks)
+        self._carrying: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._carrying = [
+            asyncio.ensure_future(end.carry(carrier))
+            for end, carrier in zip(self.ends, self.carriers, strict=True)
+        ]
+        await settle()
+        for each in self.ticks:
+            await each.tick()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._carrying:
+            task.cancel()
+        await asyncio.gather(*self._carrying, return_exceptions=True)
+
+    @property
+    def pings(self) -> tuple[int, ...]:
+        return tuple(each.pings for each in self.carriers)
+
+
+async def test_on_a_quiet_connection_one_end_pings_and_the_other_answers() -> None:
+    async with CountedPair() as pair:
+        one, other = pair.ticks
+        for number in range(1, 4):
+            await one.tick()
+            assert pair.pings == (number, 0)
+            await other.tick()
+            assert pair.pings == (number, 0), "it was pinged and has answered"
+
+
+async def test_no_ping_is_sent_while_messages_flow_both_ways() -> None:
+    async with CountedPair() as pair:
+        for number in range(4):
+            for end, far in (pair.ends, reversed(pair.ends)):
+                await end.send(bytes([number]))
+                assert await far.receive() == bytes([number])
+            await settle()
+            for each in pair.ticks:
+                await each.tick()
+        assert pair.pings == (0, 0)
+
+
+async def test_an_end_that_only_receives_sends_pings_so_that_the_other_hears_of_it() -> None:
+    async with CountedPair() as pair:
+        sender, reader = pair.ends
+        for number in range(10):
+            await sender.send(bytes([number]))
+            assert await reader.receive() == bytes([number])
+            await pair.ticks[1].tick()
+            await pair.ticks[0].tick()
+        assert pair.pings == (0, 10)
+        assert not any(task.done() for task in pair._carrying)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+async def test_an_end_whose_other_end_is_frozen_pings_and_gives_up(frozen: int) -> None:
+    async with CountedPair() as pair:
+        living = 1 - frozen
+        pair._carrying[frozen].cancel()
+        await settle()
+        for _ in range(2):
+            await pair.ticks[living].tick()
+            assert not pair._carrying[living].done()
+        assert pair.pings[living] == 2
+        await pair.ticks[living].tick()
+        with pytest.raises(CarrierLost, match="nothing was heard for 15 s"):
+            await pair._carrying[living]
 
 
 async def test_messages_pass_and_both_ends_know_when_it_is_over() -> None:

@@ -11,7 +11,6 @@ import grpc
 from lattice.access.limits import LimitVerdict, Questions
 from lattice.base.errors import PermissionRefused, UsageError
 from lattice.domain.stream import CarrierLost
-from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.probe import ProbeService
@@ -48,6 +47,11 @@ class LinkRpc:
                     response_serializer=pb.LinkDown.SerializeToString,
                 ),
                 "Carry": grpc.stream_stream_rpc_method_handler(self.carry),
+                "Standby": grpc.unary_unary_rpc_method_handler(
+                    self.standby,
+                    request_deserializer=pb.StandbyRequest.FromString,
+                    response_serializer=pb.StandbyAnswer.SerializeToString,
+                ),
             },
         )
 
@@ -56,7 +60,7 @@ class LinkRpc:
         async with self._hub.holding(grpc_peer(), hello) as held:
             # Welcome first, publish later: after a replica's death thousands of agents link at
             # once, and none should wait for the state store.
-            await context.write(pb.LinkDown(welcome=self._welcome(held)))
+            await context.write(pb.LinkDown(welcome=self._hub.welcome(held, self._replicas())))
             reading = asyncio.ensure_future(self._read(held, context))
             try:
                 await self._write(held, context, reading)
@@ -75,15 +79,6 @@ class LinkRpc:
         hello: pb.Hello = first.hello
         return hello
 
-    def _welcome(self, held: HeldLink) -> pb.Welcome:
-        return pb.Welcome(
-            replica=self._hub.replica,
-            published=held.published,
-            ping_every_ms=int(PING_EVERY_S * 1000),
-            silence_ms=int(SILENCE_S * 1000),
-            replicas=self._replicas(),
-        )
-
     async def _read(self, held: HeldLink, context: Any) -> None:
         while (message := await context.read()) is not EOF:
             if message.WhichOneof("message") == "ping":
@@ -101,6 +96,10 @@ class LinkRpc:
         except CarrierLost:
             return
         await self._desk.arrived(grpc_peer(), opening, carrier)
+
+    async def standby(self, _request: pb.StandbyRequest, context: Any) -> pb.StandbyAnswer:
+        self._hub.standby.note(grpc_peer().name, context.peer())
+        return pb.StandbyAnswer(replica=self._hub.replica)
 
 
 class PeerRpc(link_pb2_grpc.PeerServiceServicer):

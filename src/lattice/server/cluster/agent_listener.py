@@ -71,10 +71,16 @@ async def open_links(
     desk = NodeStreamBroker(hub, view.links, view.nodes, view.replicas, peers, me, clock, locks)
     links = Links(hub, desk)
     own_metrics.show(
-        lambda: {"links_held": float(len(hub.held)), "links_clock_off": float(hub.clocks_off)}
+        lambda: {
+            "links_held": float(len(hub.held)),
+            "links_standby": float(hub.standby.open),
+            "links_clock_off": float(hub.clocks_off),
+        }
     )
+    announce = partial(hub.announce_replicas, view.replicas, view.addresses)
     async with supervisor.running(
         Loop("links", hub.tend, OnFailure.RESTART),
+        Loop("replicas announced", announce, OnFailure.RESTART),
         Loop("trust lost", partial(agents.trust.watch, links.expel), OnFailure.RESTART),
         Loop("locked nodes", partial(desk.expel_locked, locks.next_change), OnFailure.RESTART),
     ):

@@ -1,8 +1,9 @@
 """`PresenceKeeper`: each replica's view of the agents, and its updates of their condition.
 
-Each second it reads the links and the nodes' records. It records lost links and sets conditions by
-time. It writes only changes, and expects both keys as it read them. Any replica may do it; the
-second one finds it done. The rules are `lattice.domain.presence`. The holders of links put them.
+Each second it examines the agents with a changed key, and those that are lost. It records lost
+links and sets conditions by time. It writes only changes, and expects both keys as it read them.
+Any replica may do it; the second one finds it done. The rules are `lattice.domain.presence`. The
+holders of links put them.
 
 A blind replica declares nothing lost. While the agreed state does not answer, no condition is set.
 After it answers again, agents get time to reconnect first.
@@ -16,6 +17,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from lattice.base.clock import Clock
@@ -89,15 +91,19 @@ class PresenceKeeper:
         self._sleep = sleep
         self._sighted_s = math.inf
         """Since when the agreed state answers; infinite while it does not."""
+        self._unsettled: set[str] = set()
+        """Agents to examine: a key changed, or their condition depends on the time."""
         self.counts = PresenceCounts()
 
     def presences(self) -> PresenceReading:
-        """The last known state, at once, with its age."""
-        return PresenceReading(self._nodes.records(), self._links.records(), self._source())
+        """The last known state, at once, with its age. The records change with later calls."""
+        self._update()
+        return PresenceReading(self._nodes.records, self._links.records, self._source())
 
     def gauges(self) -> dict[str, float]:
         """The number of linked agents, and of the others by condition."""
-        records = self._nodes.records().values()
+        self._update()
+        records = self._nodes.records.values()
         lost = [each.condition for each in records if not each.linked]
         return {
             "agents_linked": len(records) - len(lost),
@@ -122,12 +128,19 @@ class PresenceKeeper:
                 _log.info("presence: %s", error.message)
 
     async def judge(self) -> None:
-        """Examine every agent once, and write what has changed."""
+        """Examine each agent that is not settled, and write what has changed."""
         if not self._source().ok:
             self._sighted_s = math.inf
             return
         self._sighted_s = min(self._sighted_s, self._clock.monotonic())
-        verdicts = [each for node in self._known() if (each := self._verdict(node)) is not None]
+        self._update()
+        verdicts = []
+        for node in tuple(self._unsettled):
+            verdict = self._verdict(node)
+            if verdict is not None:
+                verdicts.append(verdict)
+            elif self._is_settled(node):
+                self._unsettled.discard(node)
         for start in range(0, len(verdicts), _BATCH):
             await self._write(verdicts[start : start + _BATCH])
 
@@ -136,11 +149,16 @@ class PresenceKeeper:
         # The worse of both counts.
         return max(sources, key=lambda each: (not each.ok, each.age_s or 0.0))
 
-    def _known(self) -> tuple[str, ...]:
-        return tuple({**self._nodes.records(), **self._links.records()})
+    def _update(self) -> None:
+        self._unsettled.update(self._nodes.update(), self._links.update())
+
+    def _is_settled(self, node: str) -> bool:
+        """True if a node without a verdict gets none before one of its keys changes."""
+        record = self._nodes.records.get(node)
+        return record is None or record.linked or record.condition is Condition.DOWN
 
     def _verdict(self, node: str) -> _Verdict | None:
-        record, link = self._nodes.records().get(node), self._links.records().get(node)
+        record, link = self._nodes.records.get(node), self._links.records.get(node)
         if self._nodes.unreadable(node) or self._links.unreadable(node):
             return None
         now = self._clock.now().timestamp()
@@ -183,50 +201,41 @@ class PresenceKeeper:
 
 
 class _Decoded(Generic[T]):
-    """A view's values as records, each parsed once for each of its revisions."""
+    """A view's values as records; only changed ones are parsed."""
 
     def __init__(self, view: StateView, prefix: str, read: Callable[[str, bytes], T]) -> None:
         self.view = view
         self._prefix = prefix
         self._read: Callable[[str, bytes], T] = read
-        self._seen: Mapping[str, Entry] = {}
-        self._cached: dict[str, tuple[int, T | None]] = {}
+        self._changes = view.reader()
+        self._revisions: dict[str, int] = {}
         self._records: dict[str, T] = {}
-
-    def records(self) -> Mapping[str, T]:
+        self.records: Mapping[str, T] = MappingProxyType(self._records)
         """The records by node; unreadable ones are left out."""
-        try:
-            entries = self.view.entries
-        except Unavailable:
-            return {}
-        if entries is not self._seen:
-            self._cached = {
-                entry.key.removeprefix(self._prefix): self._decoded(entry)
-                for entry in entries.values()
-            }
-            self._records = {
-                node: record for node, (_, record) in self._cached.items() if record is not None
-            }
-            self._seen = entries
-        return self._records
 
-    def _decoded(self, entry: Entry) -> tuple[int, T | None]:
-        node = entry.key.removeprefix(self._prefix)
-        cached = self._cached.get(node)
-        if cached is not None and cached[0] == entry.revision:
-            return cached
+    def update(self) -> list[str]:
+        """Read what changed since the last call; returns the nodes."""
+        nodes = []
+        for change in self._changes.take():
+            node = change.key.removeprefix(self._prefix)
+            self._records.pop(node, None)
+            self._revisions.pop(node, None)
+            if change.entry is not None:
+                self._take(node, change.entry)
+            nodes.append(node)
+        return nodes
+
+    def _take(self, node: str, entry: Entry) -> None:
+        self._revisions[node] = entry.revision
         try:
-            return entry.revision, self._read(node, entry.value)
+            self._records[node] = self._read(node, entry.value)
         except BadRecord as error:
             _log.warning("presence: %s", error)
-            return entry.revision, None
 
     def unreadable(self, node: str) -> bool:
         """True if the node has an unreadable value."""
-        cached = self._cached.get(node)
-        return cached is not None and cached[1] is None
+        return node in self._revisions and node not in self._records
 
     def expect(self, node: str) -> Expect:
         """The revision of the key as it was read here."""
-        cached = self._cached.get(node)
-        return Expect(self._prefix + node, cached[0] if cached else 0)
+        return Expect(self._prefix + node, self._revisions.get(node, 0))

@@ -17,6 +17,10 @@ MOST_AGENT_STREAMS = 1280
 """A node has at most 1 000 sessions, and its other calls."""
 MOST_CONNECTIONS = 4096
 """Services are few, and people use REST."""
+MOST_AGENT_CONNECTIONS = 65_536
+"""A node has three or four: its link, a standby connection, and those of calls and streams."""
+AGENT_IDLE_MS = 3_600_000
+"""A connection without any call is closed then. Agents call on a standby connection more often."""
 
 Options = tuple[tuple[str, int], ...]
 
@@ -28,7 +32,12 @@ _COMMON: Options = (
     ("grpc.absolute_max_metadata_size", LARGEST_METADATA_BYTES),
 )
 
-AGENT_OPTIONS: Options = (*_COMMON, ("grpc.max_concurrent_streams", MOST_AGENT_STREAMS))
+AGENT_OPTIONS: Options = (
+    *_COMMON,
+    ("grpc.max_concurrent_streams", MOST_AGENT_STREAMS),
+    ("grpc.max_allowed_incoming_connections", MOST_AGENT_CONNECTIONS),
+    ("grpc.max_connection_idle_ms", AGENT_IDLE_MS),
+)
 """For the agents' listener; `STREAM_OPTIONS` has the size of its messages."""
 
 

@@ -174,7 +174,7 @@ class Welcome(_message.Message):
     silence_ms: _builtins.int
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where the replicas of this cluster can be dialled."""
+        """Where the replicas of this cluster can be dialled. A change comes as another welcome."""
 
     def __init__(
         self,
@@ -328,6 +328,41 @@ class Leave(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Leave: _TypeAlias = Leave  # noqa: Y015
+
+@_typing.final
+class StandbyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandbyRequest: _TypeAlias = StandbyRequest  # noqa: Y015
+
+@_typing.final
+class StandbyAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: _builtins.int
+    replica: _builtins.str
+    """An agent may know one replica by two addresses."""
+    def __init__(
+        self,
+        *,
+        replica: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandbyAnswer: _TypeAlias = StandbyAnswer  # noqa: Y015
 
 @_typing.final
 class PassTicketRequest(_message.Message):

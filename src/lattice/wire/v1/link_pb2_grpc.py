@@ -44,6 +44,11 @@ class LinkServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_link__pb2.Frame.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_link__pb2.Frame.FromString,
                 _registered_method=True)
+        self.Standby = channel.unary_unary(
+                '/lattice.v1.LinkService/Standby',
+                request_serializer=lattice_dot_v1_dot_link__pb2.StandbyRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_link__pb2.StandbyAnswer.FromString,
+                _registered_method=True)
 
 
 class LinkServiceServicer(object):
@@ -63,6 +68,13 @@ class LinkServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Standby(self, request, context):
+        """The node keeps this connection ready for its next link, and calls every two minutes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LinkServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_LinkServiceServicer_to_server(servicer, server):
                     servicer.Carry,
                     request_deserializer=lattice_dot_v1_dot_link__pb2.Frame.FromString,
                     response_serializer=lattice_dot_v1_dot_link__pb2.Frame.SerializeToString,
+            ),
+            'Standby': grpc.unary_unary_rpc_method_handler(
+                    servicer.Standby,
+                    request_deserializer=lattice_dot_v1_dot_link__pb2.StandbyRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_link__pb2.StandbyAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class LinkService(object):
             '/lattice.v1.LinkService/Carry',
             lattice_dot_v1_dot_link__pb2.Frame.SerializeToString,
             lattice_dot_v1_dot_link__pb2.Frame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Standby(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.LinkService/Standby',
+            lattice_dot_v1_dot_link__pb2.StandbyRequest.SerializeToString,
+            lattice_dot_v1_dot_link__pb2.StandbyAnswer.FromString,
             options,
             channel_credentials,
             insecure,

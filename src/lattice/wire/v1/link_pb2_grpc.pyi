@@ -37,6 +37,8 @@ class LinkServiceStub:
     """The one quiet connection of a node: signs of life up, tickets down."""
     Carry: _grpc.StreamStreamMultiCallable[_link_pb2.Frame, _link_pb2.Frame]
     """A stream that somebody asked for: the agent dials with the ticket it was handed."""
+    Standby: _grpc.UnaryUnaryMultiCallable[_link_pb2.StandbyRequest, _link_pb2.StandbyAnswer]
+    """The node keeps this connection ready for its next link, and calls every two minutes."""
 
 @_typing.type_check_only
 class LinkServiceAsyncStub(LinkServiceStub):
@@ -45,6 +47,8 @@ class LinkServiceAsyncStub(LinkServiceStub):
     """The one quiet connection of a node: signs of life up, tickets down."""
     Carry: _aio.StreamStreamMultiCallable[_link_pb2.Frame, _link_pb2.Frame]  # type: ignore[assignment]
     """A stream that somebody asked for: the agent dials with the ticket it was handed."""
+    Standby: _aio.UnaryUnaryMultiCallable[_link_pb2.StandbyRequest, _link_pb2.StandbyAnswer]  # type: ignore[assignment]
+    """The node keeps this connection ready for its next link, and calls every two minutes."""
 
 class LinkServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -62,6 +66,14 @@ class LinkServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_link_pb2.Frame], _abc.AsyncIterator[_link_pb2.Frame]]:
         """A stream that somebody asked for: the agent dials with the ticket it was handed."""
+
+    @_abc_1.abstractmethod
+    def Standby(
+        self,
+        request: _link_pb2.StandbyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.StandbyAnswer, _abc.Awaitable[_link_pb2.StandbyAnswer]]:
+        """The node keeps this connection ready for its next link, and calls every two minutes."""
 
 def add_LinkServiceServicer_to_server(servicer: LinkServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

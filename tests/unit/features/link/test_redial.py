@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.features.link.node.redial import LONGEST_S, PATIENCE_S, Redial, preference
+from lattice.features.link.node.redial import (
+    LONGEST_S,
+    PATIENCE_S,
+    STANDBY_PATIENCE_S,
+    Redial,
+    preference,
+)
 
 REPLICAS = [f"10.0.0.{number}:50052" for number in range(1, 5)]
 
@@ -35,6 +41,47 @@ def test_the_one_just_lost_comes_last() -> None:
     assert redial.round()[-1] == best
     redial.nobody()
     assert redial.round()[0] == best
+
+
+def test_those_lost_one_after_the_other_come_last_until_one_has_the_link() -> None:
+    redial = Redial("n1", REPLICAS, Random(1))
+    first, second, third, fourth = redial.round()
+    redial.lost(first)
+    redial.lost(second)
+    assert redial.round() == [third, fourth, first, second]
+    redial.lost(first)
+    assert redial.round() == [third, fourth, second, first]
+    redial.linked(second)
+    assert redial.round() == [second, third, fourth, first]
+    redial.lost("10.9.9.9:50052")
+    assert redial.round() == [second, third, fourth, first]
+
+
+def test_a_standby_is_left_soon_only_while_another_replica_can_be_tried() -> None:
+    redial = Redial("n1", REPLICAS[:3], Random(1))
+    first, second, third = redial.round()
+    redial.lost(first)
+    assert redial.standby_patience_s(second) == STANDBY_PATIENCE_S
+    redial.lost(third)
+    assert redial.standby_patience_s(second) == redial.patience_s == PATIENCE_S
+
+
+def test_thousands_use_their_standby_within_a_fifth_of_a_second_and_make_it_within_twenty() -> None:
+    redial = Redial("n1", REPLICAS, Random(1))
+    waits = [redial.standby_wait_s() for _ in range(1000)]
+    assert 0 <= min(waits) < 0.01
+    assert 0.19 < max(waits) <= 0.2
+    delays = [redial.standby_delay_s() for _ in range(1000)]
+    assert 0 <= min(delays) < 1
+    assert 19 < max(delays) <= 20
+
+
+def test_servers_may_be_away_for_days() -> None:
+    redial = Redial("n1", REPLICAS, Random(1))
+    for _ in range(5000):
+        redial.nobody()
+    assert redial.wait_s() <= LONGEST_S
+    assert redial.patience_s == LONGEST_S
 
 
 def test_what_a_replica_tells_is_dialled_too() -> None:

@@ -302,7 +302,7 @@ class TrustedNodes:
         )
 
     def _record(self, key: str, kind: type[R]) -> R | None:
-        entry = self._view.entries.get(key)
+        entry = self._view.get(key)
         if entry is None:
             return None
         try:

@@ -60,6 +60,11 @@ class Dialling:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
+    @property
+    def generation(self) -> int:
+        """Rises with every renewal of the identity."""
+        return self._identity.generation
+
     def channel(self, address: str) -> aio.Channel:
         """A new connection; the caller closes it."""
         return aio.secure_channel(

@@ -1,8 +1,10 @@
 """Keeps one link to one replica and reconnects when it is lost.
 
-A link sends a ping every few seconds; after too long a silence the agent drops it. A replica
-without the state store can't publish a link. The agent keeps such a link while it looks for another
-replica, and drops it after the new link is open.
+A link sends a ping every few seconds; after too long a silence the agent drops it. The next link is
+opened on the standby connection. If that fails, the replicas are dialled in rounds.
+
+A replica without the state store can't publish a link. The agent keeps such a link while it looks
+for another replica, and drops it after the new link is open.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from lattice.domain.node import NodeHealth
 from lattice.features.link.convert import health_message
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.redial import Redial
+from lattice.features.link.node.standby import Standby
 from lattice.wire.carriers import EOF
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -161,6 +164,8 @@ class LinkLine:
                 self._measure(message.pong)
             case "ticket":
                 on_ticket(message.ticket)
+            case "welcome":
+                self.welcome = message.welcome  # the replicas have changed
             case "leave":
                 raise LineLost(message.leave.reason)
 
@@ -230,6 +235,7 @@ class LinkKeeper:
         self._on_refused = on_refused
         self._sleep = sleep
         self._renewed = asyncio.Event()
+        self._standby = Standby(dialling, redial, sleep=sleep)
 
     def renew(self) -> None:
         """Open a new link with the renewed identity; the old one closes after that."""
@@ -239,10 +245,12 @@ class LinkKeeper:
         first = True
         try:
             while True:
-                if not first:
-                    await self._sleep(self._redial.wait_s())
+                line = await self._dial_standby()
+                if line is None:
+                    if not first:
+                        await self._sleep(self._redial.wait_s())
+                    line = await self._dial(self._redial.round())
                 first = False
-                line = await self._dial(self._redial.round())
                 if line is None:
                     self._redial.nobody()
                     continue
@@ -250,22 +258,29 @@ class LinkKeeper:
         finally:
             if self.line is not None:
                 await self.line.close()
+            await self._standby.aclose()
+
+    async def _dial_standby(self) -> LinkLine | None:
+        """A link on the standby connection, if there is one that accepts it."""
+        if not self._standby.address:
+            return None
+        await self._sleep(self._redial.standby_wait_s())
+        ready = self._standby.take()
+        if ready is None:
+            return None
+        line = LinkLine(ready.address, ready.channel, self._clock)
+        if await self._open(line, self._redial.standby_patience_s(ready.address)):
+            self._redial.linked(ready.address)
+            return line
+        self._redial.lost(ready.address)
+        return None
 
     async def _dial(self, addresses: list[str], *, published: bool = False) -> LinkLine | None:
         """The first replica that accepts the link; with `published`, one that can publish it."""
         for address in addresses:
             line = LinkLine(address, self._dialling.channel(address), self._clock)
-            try:
-                await line.open(self._me, self._redial.patience_s)
-            except LineLost as lost:
-                _log.warning("link to %s: %s", address, lost)
-                await line.close()
-                if isinstance(lost, LineRefused):
-                    self._on_refused()
+            if not await self._open(line, self._redial.patience_s):
                 continue
-            except asyncio.CancelledError:
-                await line.close()
-                raise
             if published and not await line.wait_published(self._on_ticket):
                 await line.close()
                 continue
@@ -273,13 +288,31 @@ class LinkKeeper:
             return line
         return None
 
+    async def _open(self, line: LinkLine, patience_s: float) -> bool:
+        """Open a link; close its connection and return False if the replica does not accept it."""
+        opened = False
+        try:
+            await line.open(self._me, patience_s)
+            opened = True
+        except LineLost as lost:
+            _log.warning("link to %s: %s", line.address, lost)
+            if isinstance(lost, LineRefused):
+                self._on_refused()
+        finally:
+            if not opened:
+                await line.close()
+        return opened
+
     async def _hold(self, line: LinkLine | None) -> None:
         while line is not None:
             self.line = line
             _log.info("linked to %s at %s", line.welcome.replica, line.address)
-            self._redial.set_replicas(line.welcome.replicas)
-            self._on_welcome(line.welcome)
+            self._learn(line.welcome)
             line = await self._run(line)
+
+    def _learn(self, welcome: pb.Welcome) -> None:
+        self._redial.set_replicas(welcome.replicas)
+        self._on_welcome(welcome)
 
     async def _meanwhile(
         self, running: asyncio.Future[None], addresses: list[str], *, published: bool = False
@@ -295,7 +328,10 @@ class LinkKeeper:
 
     async def _run(self, line: LinkLine) -> LinkLine | None:
         """Run until this link ends, or until a better one is open, which is returned."""
+        welcome = line.welcome
         running = asyncio.ensure_future(line.run(self._on_ticket))
+        standby = asyncio.ensure_future(self._standby.run(line.address, welcome.replica))
+        standby.add_done_callback(_log_defect)
         scouted, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
         better: LinkLine | None = None
         try:
@@ -312,6 +348,9 @@ class LinkKeeper:
                     renewed.cancel()
                 if running.done():
                     break
+                if line.welcome is not welcome:
+                    welcome = line.welcome
+                    self._learn(welcome)
                 if self._renewed.is_set():
                     self._renewed.clear()
                     better = await self._meanwhile(running, [line.address])
@@ -332,9 +371,15 @@ class LinkKeeper:
             return better
         finally:
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            standby.cancel()
+            await asyncio.gather(running, standby, return_exceptions=True)
             self.line = None
             await line.close()
+
+
+def _log_defect(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and (defect := task.exception()) is not None:
+        _log.error("standby connection: not foreseen", exc_info=defect)
 
 
 async def _lost(error: Exception | None, call: Any) -> LineLost:

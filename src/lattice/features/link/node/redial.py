@@ -3,6 +3,9 @@
 Each node has its own order of the replicas. So links spread evenly, and a dead replica's agents
 spread over all others. The first dial after a loss has a random delay, so that thousands of agents
 don't dial at once. Each round without success doubles the backoff, up to 30 s.
+
+A standby connection needs no handshake, so its delay is short. It is made at leisure: the agents
+that have just lost their links come first.
 """
 
 from __future__ import annotations
@@ -14,6 +17,11 @@ from random import Random
 FIRST_S = 1.0
 PATIENCE_S = 15.0
 LONGEST_S = 30.0
+_MOST_DOUBLED = 10
+"""The backoff is at its longest long before; servers may be away for days."""
+STANDBY_FIRST_S = 0.2
+STANDBY_PATIENCE_S = 5.0
+STANDBY_WITHIN_S = 20.0
 
 
 def preference(node: str, addresses: Iterable[str]) -> list[str]:
@@ -36,33 +44,39 @@ class Redial:
         self._reported: tuple[str, ...] = ()
         self._chance = chance
         self._fruitless = 0
-        self._left = ""
+        self._lost: list[str] = []
+        """Replicas that failed since the last failed round, the last one at the end."""
 
     def set_replicas(self, addresses: Iterable[str]) -> None:
         """Set the addresses of the replicas, as one of them reported."""
         self._reported = tuple(dict.fromkeys(addresses))
 
     def round(self) -> list[str]:
-        """The addresses to try now, in order; the one just lost comes last."""
+        """The addresses to try now, in order; those just lost come last."""
         order = preference(self._node, (*self._reported, *self._given))
-        return sorted(order, key=lambda address: address == self._left)
+        return [each for each in order if each not in self._lost] + [
+            each for each in self._lost if each in order
+        ]
 
     def others(self, address: str) -> list[str]:
         """Every other address, in the order of `round`."""
         return [each for each in self.round() if each != address]
 
-    def linked(self, _address: str) -> None:
+    def linked(self, address: str) -> None:
         """A dial worked: reset the backoff."""
         self._fruitless = 0
+        self._lost = [each for each in self._lost if each != address]
 
     def lost(self, address: str) -> None:
-        """An open link is lost."""
-        self._left = address
+        """An open link is lost, or a standby connection did not accept one."""
+        known = (*self._reported, *self._given)
+        self._lost = [each for each in self._lost if each != address and each in known]
+        self._lost.append(address)
 
     def nobody(self) -> None:
         """A whole round had no success."""
-        self._fruitless += 1
-        self._left = ""
+        self._fruitless = min(self._fruitless + 1, _MOST_DOUBLED)
+        self._lost.clear()
 
     @property
     def patience_s(self) -> float:
@@ -72,6 +86,23 @@ class Redial:
         slow, and early retries make that worse. So the limit grows with each failed round.
         """
         return min(LONGEST_S, PATIENCE_S * 2.0**self._fruitless)
+
+    def standby_patience_s(self, address: str) -> float:
+        """How long the replica of a standby connection may take to accept the link.
+
+        The time is short while another replica is left to try. If none is, leaving would only add
+        a handshake to a replica that is busy with thousands of links.
+        """
+        others = (each for each in self.others(address) if each not in self._lost)
+        return STANDBY_PATIENCE_S if any(others) else self.patience_s
+
+    def standby_wait_s(self) -> float:
+        """How long to wait before a link is opened on a standby connection."""
+        return self._chance.uniform(0.0, STANDBY_FIRST_S)
+
+    def standby_delay_s(self) -> float:
+        """How long to wait before a standby connection is made."""
+        return self._chance.uniform(0.0, STANDBY_WITHIN_S)
 
     def wait_s(self) -> float:
         """How long to wait before the next round."""

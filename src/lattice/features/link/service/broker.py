@@ -211,7 +211,7 @@ class NodeStreamBroker:
 def _record(view: StateView, key: str, read: Callable[[bytes], _R]) -> _R | None:
     """The record of a key; None if it isn't there, or can't be read now."""
     try:
-        entry = view.entries.get(key)
+        entry = view.get(key)
         return read(entry.value) if entry else None
     except (Unavailable, BadRecord, BadReplica):
         return None

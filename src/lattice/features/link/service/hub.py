@@ -1,27 +1,28 @@
 """The links that a replica holds.
 
 A link is accepted if its certificate names the node in its hello, and then published. While the
-store is away the link stays open and is published later. Every second `tend` compares the held
-links with the published ones and corrects the difference.
+store is away the link stays open and is published later. `tend` compares each link that changed
+with its published route, and corrects the difference.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 from lattice.domain.node import NodeHealth
 from lattice.domain.peer import PeerIdentity
-from lattice.domain.state import Entry
+from lattice.domain.state import StateView
 from lattice.features.link.convert import health_of
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.routes import HeldLink, Routes
-from lattice.wire.v1.link_pb2 import Hello, LinkDown, Ping, Pong, Ticket
+from lattice.features.link.service.standby import StandbyRegistry
+from lattice.wire.v1.link_pb2 import Hello, LinkDown, Ping, Pong, Ticket, Welcome
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ _GATHER_S = 0.05
 _TEND_EVERY_S = 1.0
 _CLOCK_OFF_US = 2_000_000
 _HEALTH_EVERY_S = 10.0
+_ANNOUNCE_AT_ONCE = 100
+_ANNOUNCE_PAUSE_S = 0.05
+"""Thousands of messages at once would hold up everything else."""
 
 
 class LinkHub:
@@ -42,12 +46,14 @@ class LinkHub:
         quarantine: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self.held: dict[str, HeldLink] = {}
+        self.standby = StandbyRegistry(clock)
         self.replica = membership.me.id
         self._routes = routes
         self._clock = clock
         self._quarantine = quarantine
         self._lost_at: dict[str, float] = {}
-        self._compared: Mapping[str, Entry] | None = None
+        self._changed: set[str] = set()
+        """Nodes to compare: their link or their route changed."""
         self._due = asyncio.Event()
         membership.on_new_lease(self._publish_again)
 
@@ -74,12 +80,41 @@ class LinkHub:
         if before is not None:
             before.end("the agent has dialled again")
         self.held[held.node] = held
+        self.standby.forget(held.node)
         self._lost_at.pop(held.node, None)
-        self._due.set()
+        self._compare_soon(held.node)
         try:
             yield held
         finally:
             self._drop(held)
+
+    def welcome(self, held: HeldLink, replicas: Iterable[str]) -> Welcome:
+        """The first message to an agent. It is sent again when the replicas change."""
+        return Welcome(
+            replica=self.replica,
+            published=held.published,
+            ping_every_ms=int(PING_EVERY_S * 1000),
+            silence_ms=int(SILENCE_S * 1000),
+            replicas=replicas,
+        )
+
+    async def announce_replicas(
+        self, view: StateView, replicas: Callable[[], Iterable[str]]
+    ) -> None:
+        """Send the addresses of the replicas to every agent when they change, until cancelled."""
+        announced: list[str] | None = None
+        async with view.changes() as batches:
+            async for _ in batches:
+                addresses = list(replicas())
+                if addresses == announced:
+                    continue
+                announced = addresses
+                links = list(self.held.values())
+                for begin in range(0, len(links), _ANNOUNCE_AT_ONCE):
+                    for held in links[begin : begin + _ANNOUNCE_AT_ONCE]:
+                        with suppress(Unavailable):
+                            held.send(LinkDown(welcome=self.welcome(held, addresses)))
+                    await asyncio.sleep(_ANNOUNCE_PAUSE_S)
 
     def answer_ping(self, held: HeldLink, ping: Ping) -> None:
         """Note a ping and answer it."""
@@ -105,7 +140,7 @@ class LinkHub:
         if held.health_at is not None and held.last_seen - held.health_at < _HEALTH_EVERY_S:
             return  # the next ping has it again; this limits how often an agent causes a write
         held.health, held.health_at = health, held.last_seen
-        self._due.set()
+        self._compare_soon(held.node)
 
     @property
     def clocks_off(self) -> int:
@@ -121,6 +156,7 @@ class LinkHub:
 
     def expel(self, node: str) -> None:
         """End the link of a node that is no longer trusted."""
+        self.standby.forget(node)
         held = self.held.get(node)
         if held is not None:
             self._end(held, "the node's certificate is no longer accepted")
@@ -132,6 +168,7 @@ class LinkHub:
 
     async def tend(self) -> None:
         """Until cancelled: end silent links, publish new ones, withdraw routes of lost ones."""
+        listened_s = self._clock.monotonic()
         while True:
             try:
                 async with asyncio.timeout(_TEND_EVERY_S):
@@ -141,16 +178,23 @@ class LinkHub:
             # Links that come at the same moment are written together.
             await asyncio.sleep(_GATHER_S)
             self._due.clear()
-            self._end_silent()
+            now_s = self._clock.monotonic()
+            if now_s - listened_s >= _TEND_EVERY_S:
+                listened_s = now_s
+                self._end_silent()
             try:
                 await self._put_right()
             except LatticeError as error:
                 _log.info("links: %s", error.message)
 
+    def _compare_soon(self, *nodes: str) -> None:
+        self._changed.update(nodes)
+        self._due.set()
+
     def _publish_again(self) -> None:
         for held in self.held.values():
             held.published = False
-        self._due.set()
+        self._compare_soon(*self.held)
 
     def _end_silent(self) -> None:
         now = self._clock.monotonic()
@@ -162,29 +206,46 @@ class LinkHub:
     async def _put_right(self) -> None:
         if not self._routes.can_be_written:
             return
-        waiting = [held for held in self.held.values() if held.waits]
-        seen = self._routes.entries
-        if seen is self._compared and not waiting and not self._lost_at:
-            return
-        routes = self._routes.read()
-        for held in list(self.held.values()):
-            route = routes.get(held.node)
+        self._changed.update(self._routes.update())
+        nodes, self._changed = self._changed, set()
+        done = False
+        try:
+            await self._publish(nodes)
+            await self._withdraw(nodes)
+            done = True
+        finally:
+            if not done:
+                self._changed |= nodes
+
+    async def _publish(self, nodes: Iterable[str]) -> None:
+        """Publish the links of these nodes, and end those that have a newer one elsewhere."""
+        waiting = []
+        for node in nodes:
+            held, route = self.held.get(node), self._routes.of(node)
+            if held is None:
+                continue
             if held.published and route and route.epoch > held.epoch:
                 self._end(held, "the node has a newer link")
+            elif held.waits:
+                waiting.append(held)
         for held in await self._routes.publish(waiting):
             self._end(held, "the node has a newer link")
+        self._changed.update(held.node for held in waiting if held.waits)
+
+    async def _withdraw(self, nodes: Iterable[str]) -> None:
+        """Withdraw the routes of these nodes that lead here, if the link is lost."""
         now = self._clock.now().timestamp()
-        gone = [
-            self._routes.withdraw(route, self._lost_at.get(node, now))
-            for node, route in routes.items()
-            if route.replica == self.replica and node not in self.held
-        ]
-        await asyncio.gather(*gone)
-        # A route that is not published here needs no time of loss.
-        for node in list(self._lost_at):
-            if node not in routes or routes[node].replica != self.replica:
-                del self._lost_at[node]
-        self._compared = seen
+        lost = []
+        for node in nodes:
+            route = self._routes.of(node)
+            if route is None or route.replica != self.replica:
+                # A route that is not published here needs no time of loss.
+                self._lost_at.pop(node, None)
+            elif node not in self.held:
+                lost.append(self._routes.withdraw(route, self._lost_at.get(node, now)))
+                # Until the route is seen to be gone: another replica may change the record first.
+                self._changed.add(node)
+        await asyncio.gather(*lost)
 
     def _end(self, held: HeldLink, reason: str) -> None:
         held.end(reason)
@@ -197,4 +258,4 @@ class LinkHub:
         # A silent link is lost since its next ping was due, not since its silence was noticed.
         late_s = max(0.0, self._clock.monotonic() - held.last_seen - PING_EVERY_S)
         self._lost_at[held.node] = self._clock.now().timestamp() - late_s
-        self._due.set()
+        self._compare_soon(held.node)

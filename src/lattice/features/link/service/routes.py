@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -128,36 +128,39 @@ class Routes:
         self._membership = membership
         self._clock = clock
         self._busy = asyncio.Semaphore(_AT_ONCE)
-        self._known: dict[str, tuple[int, Link | None]] = {}
+        self._changes = links.reader()
+        self._by_node: dict[str, Link] = {}
 
     @property
     def can_be_written(self) -> bool:
         """False while this replica has no lease, or its snapshot of the routes is old."""
         return bool(self._membership.lease) and self._links.source.ok
 
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        """The snapshot; the same object as long as nothing has changed."""
-        return self._links.entries
-
-    def read(self) -> dict[str, Link]:
-        """Routes by node. Only entries that changed since the last call are parsed."""
-        known, self._known = self._known, {}
-        for key, entry in self.entries.items():
-            before = known.get(key)
-            if before is not None and before[0] == entry.revision:
-                self._known[key] = before
+    def update(self) -> list[str]:
+        """Read the routes that changed since the last call; returns their nodes."""
+        nodes = []
+        for change in self._changes.take():
+            node = change.key.removeprefix(LINKS)
+            route = _route(node, change.entry) if change.entry else None
+            if route is None:
+                self._by_node.pop(node, None)
             else:
-                self._known[key] = (entry.revision, _route(key.removeprefix(LINKS), entry))
-        return {route.node: route for _, route in self._known.values() if route}
+                self._by_node[node] = route
+            nodes.append(node)
+        return nodes
+
+    def of(self, node: str) -> Link | None:
+        """The node's route as of the last update."""
+        return self._by_node.get(node)
 
     async def publish(self, waiting: Sequence[HeldLink]) -> list[HeldLink]:
         """Publish these links; returns those with a newer link elsewhere."""
-        nodes, links, late = self._nodes.entries, self._links.entries, []
+        late = []
         for begin in range(0, len(waiting), _BATCH):
             plans = []
             for held in waiting[begin : begin + _BATCH]:
-                record, route = nodes.get(NODES + held.node), links.get(LINKS + held.node)
+                record = self._nodes.get(NODES + held.node)
+                route = self._links.get(LINKS + held.node)
                 try:
                     plans.append(self._plan(held, record, route))
                 except Superseded:
