@@ -34,8 +34,8 @@ from lab.laboratory import Lab
 from lattice.domain.logchunk import FRAME_BYTES
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import ObjectStore
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.service.archive import Archive, Span
-from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.stored import StoredStream
 from lattice.features.logs.service.view import StreamView, ViewStart
 

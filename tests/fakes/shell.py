@@ -136,6 +136,9 @@ class FakeShell:
     def write(self, text: str) -> None:
         self.out += text
 
+    def write_bytes(self, text: bytes) -> None:
+        self.out += text.decode("ascii")
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 

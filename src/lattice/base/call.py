@@ -96,6 +96,10 @@ class StreamFormat(NamedTuple):
     media_type: str
     reader: Callable[[], StreamReader]
     """Makes the reader of one connection."""
+    parameters: str = ""
+    """Of the media type, for servers that know them: `;zstd=1`."""
+    simpler: StreamFormat | None = None
+    """The form to ask for after this one could not be read; None: server-sent events."""
 
 
 class StreamCall(NamedTuple, Generic[T]):
@@ -124,7 +128,8 @@ class StreamCall(NamedTuple, Generic[T]):
     def accept(self) -> str:
         """The media types that the answer may have, the best first."""
         events = "text/event-stream"
-        return f"{self.binary.media_type}, {events}" if self.binary else events
+        binary = self.binary
+        return f"{binary.media_type}{binary.parameters}, {events}" if binary else events
 
     def from_cursor(self, cursor: str) -> StreamCall[T]:
         """A copy that continues from the cursor."""

@@ -27,8 +27,13 @@ RESET = "\x1b[0m"
 def plain(text: str) -> bool:
     """True if every character is printable, a tab or a line feed, so nothing has to be done."""
     if text.isascii():
-        return not text.encode("ascii").translate(None, _PLAIN)
+        return plain_ascii(text.encode("ascii"))
     return text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def plain_ascii(text: bytes) -> bool:
+    """True if every byte is a printable character of ASCII, a tab or a line feed."""
+    return not text.translate(None, _PLAIN)
 
 
 def safe(line: str, *, colour: bool = True) -> str:

@@ -199,8 +199,11 @@ class RecordWriter(Protocol):
 class BinaryStream(NamedTuple, Generic[Q]):
     """How the form `StreamOperation.binary` is made."""
 
-    handler: Callable[[Any, Q], Awaitable[Records[Any]]]
-    """As the handler of the binding, with records for the writer."""
+    handler: Callable[[Any, Q, Mapping[str, str]], Awaitable[Records[Any]]]
+    """As the handler of the binding, with records for the writer.
+
+    It also gets the parameters of the media type that the client accepts.
+    """
     writer: Callable[[], RecordWriter]
 
 

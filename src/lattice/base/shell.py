@@ -82,6 +82,9 @@ class Shell(Protocol):
     def write(self, text: str) -> None:
         """Write data to standard output at once."""
 
+    def write_bytes(self, text: bytes) -> None:
+        """Write ASCII text to standard output at once."""
+
     def note(self, text: str) -> None:
         """Write a line about progress to standard error; silent with `-q`."""
 

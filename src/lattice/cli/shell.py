@@ -120,6 +120,11 @@ class TerminalShell:
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    def write_bytes(self, text: bytes) -> None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
     def note(self, text: str) -> None:
         if not self._quiet:
             self.warn(text)

@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar, cast
 from lattice.base.call import StreamCall
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import InternalError, LatticeError, RateLimited, Unavailable
-from lattice.base.events import EventReader, StreamReader
+from lattice.base.events import BadEvents, Event, EventReader, StreamReader
 from lattice.base.fast_start.decode import BadAnswer, reader
 from lattice.client.answers import refusal, unreachable
 
@@ -56,7 +56,7 @@ class StreamReconnect(Generic[T]):
     def opened(self, media_type: str = "") -> None:
         """A connection has answered 200, and the stream begins or continues."""
         binary = self._call.binary
-        is_binary = binary is not None and media_type.startswith(binary.media_type)
+        is_binary = binary is not None and media_type.partition(";")[0] == binary.media_type
         self._events = binary.reader() if binary and is_binary else EventReader()
         self.error = None
         self._running = True
@@ -64,7 +64,7 @@ class StreamReconnect(Generic[T]):
 
     def feed(self, piece: bytes, url: str) -> Iterator[T]:
         """The records in these bytes; the cursor follows the records that were taken."""
-        for event in self._events.feed(piece):
+        for event in self._read_events(piece):
             yield from self._back()
             if event.name == "":
                 yield from self._reading.alive(self._clock.now())
@@ -80,6 +80,15 @@ class StreamReconnect(Generic[T]):
                 yield from self._reading.record(self._read(event.name, event.data, url))
             if event.id:
                 self.cursor = event.id
+
+    def _read_events(self, piece: bytes) -> Iterator[Event]:
+        """The events in these bytes. A form that can't be read is not asked for again."""
+        try:
+            yield from self._events.feed(piece)
+        except BadEvents:
+            binary = self._call.binary
+            self._call = self._call._replace(binary=binary.simpler if binary else None)
+            raise
 
     def _back(self) -> Iterable[T]:
         now = self._clock.monotonic()

@@ -22,6 +22,7 @@ from typing import Annotated
 import msgspec
 from backports import zstd
 
+from lattice.base.packed_text import BadPackedText, expanded
 from lattice.domain.logs import (
     LATEST_MS,
     Gap,
@@ -81,6 +82,11 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
         """When its first and its last bytes were read."""
         times = self.marks[1::2]
         return (times[0], sum(times)) if times else (0, 0)
+
+    @property
+    def is_in_order(self) -> bool:
+        """True if none of its times is before an earlier one."""
+        return min(self.marks[1::2], default=0) >= 0
 
 
 class _Gap(msgspec.Struct, frozen=True, array_like=True):
@@ -213,17 +219,10 @@ def compress(text: bytes) -> bytes:
 
 def expand(stored: bytes | memoryview, frame: Frame) -> bytes:
     """The plain text of a frame. Raises `BadChunk`; never unpacks more than the frame's size."""
-    unpacking = zstd.ZstdDecompressor()
     try:
-        text = unpacking.decompress(stored, max_length=frame.plain_bytes + 1)
-        # After all the text, the checksum may still be unread.
-        if not unpacking.eof and not unpacking.needs_input:
-            text += unpacking.decompress(b"", max_length=1)
-    except zstd.ZstdError:
-        raise BadChunk("a frame can't be unpacked") from None
-    if not unpacking.eof or unpacking.unused_data or len(text) != frame.plain_bytes:
-        raise BadChunk("a frame is not what the index says")
-    return text
+        return expanded(stored, frame.plain_bytes)
+    except BadPackedText as error:
+        raise BadChunk(str(error)) from None
 
 
 def index_frame(index: ChunkIndex) -> bytes:
@@ -305,15 +304,16 @@ def frames_of(chunk: bytes, index: ChunkIndex) -> Iterator[tuple[PlacedFrame, by
         yield placed, text
 
 
+def piece_of(placed: PlacedFrame, text: bytes) -> Piece:
+    """A frame's text as one piece, with the index's own count of its lines."""
+    frame = placed.frame
+    marks = tuple(unpack_marks(frame.marks)) if len(frame.marks) > 2 else ()
+    return Piece(placed.begin, frame.times_ms[1], frame.late, text, frame.lines, marks)
+
+
 def pieces_of(placed: PlacedFrame, text: bytes) -> Iterator[Piece]:
     """A frame's text in pieces as it was read."""
-    at, begin = placed.begin, 0
-    for size, time_ms in unpack_marks(placed.frame.marks):
-        part = text[begin:size] if size < len(text) or begin else text
-        # The index has the lines of the frame, so those of the last piece need no count.
-        lines = part.count(b"\n") if size < len(text) else placed.end.line - at.line
-        yield Piece(at, time_ms, placed.frame.late, part, lines)
-        at, begin = Position(at.offset + len(part), at.line + lines), size
+    return piece_of(placed, text).by_time()
 
 
 def verify(chunk: bytes) -> ChunkIndex:

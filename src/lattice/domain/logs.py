@@ -8,6 +8,7 @@ on the file, so every reader counts the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -138,14 +139,17 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of a stream that was read at one time."""
+    """Text of a stream that was read at one time, or at the times of its `marks`."""
 
     at: Position
     time_ms: int
+    """When its last byte was read."""
     late: bool
     text: bytes
     counted: int | None = field(default=None, compare=False, repr=False)
     """The number of line feeds in the text, if already counted."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """Of text that was read at several times: the bytes so far, and the time, in order."""
 
     @property
     def line_feeds(self) -> int:
@@ -162,7 +166,32 @@ class Piece:
 
     def starting_at(self, offset: int) -> Piece:
         """The piece without what lies before `offset`."""
-        before = self.text[: max(0, offset - self.at.offset)]
-        if not before:
+        size = min(offset - self.at.offset, len(self.text))
+        if size <= 0:
             return self
-        return Piece(self.at.past(before), self.time_ms, self.late, self.text[len(before) :])
+        at = self.at.past(self.text[:size])
+        marks = tuple((each - size, time_ms) for each, time_ms in self.marks if each > size)
+        return Piece(at, self.time_ms, self.late, self.text[size:], marks=marks)
+
+    def up_to(self, offset: int) -> Piece:
+        """The piece without what lies behind `offset`."""
+        size = offset - self.at.offset
+        if size >= len(self.text):
+            return self
+        marks = tuple((min(each, size), time_ms) for each, time_ms in self.marks)
+        whole = next((number for number, each in enumerate(marks, 1) if each[0] == size), 0)
+        time_ms = marks[whole - 1][1] if whole else self.time_ms
+        return Piece(self.at, time_ms, self.late, self.text[:size], marks=marks[:whole])
+
+    def by_time(self) -> Iterator[Piece]:
+        """A piece for each time at which it was read."""
+        if not self.marks:
+            yield self
+            return
+        at, begin = self.at, 0
+        for size, time_ms in self.marks:
+            part = self.text[begin:size] if size < len(self.text) or begin else self.text
+            # All line feeds are known, so those of the last part need no count.
+            lines = part.count(b"\n") if size < len(self.text) else self.end.line - at.line
+            yield Piece(at, time_ms, self.late, part, lines)
+            at, begin = Position(at.offset + len(part), at.line + lines), size

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from lattice.base.errors import InternalError, LatticeError, Unavailable
 from lattice.base.operation import RecordWriter
@@ -35,6 +35,8 @@ DESCRIPTION: dict[str, Any] = {
 }
 KEEPALIVE_EVERY_S = 5.0
 _LAST_WORD_S = 5.0
+_MOST_AT_ONCE_BYTES = 64 * 1024
+"""Sent at once: OpenSSL keeps a buffer of the largest size for as long as the connection lasts."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -78,15 +80,28 @@ class EventStream(StreamingResponse):
         self._on_defect = on_defect
         self._next_change = next_change
 
-    async def stream_response(self, send: Send) -> None:
-        """Send everything from the head to the last event."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send everything, until the reader leaves.
+
+        Starlette's own method takes a group of tasks for each reader.
+        """
+        left = asyncio.create_task(self.listen_for_disconnect(receive), name="reader")
+        try:
+            await self.stream_response(send, left)
+        finally:
+            left.cancel()
+
+    async def stream_response(self, send: Send, left: asyncio.Task[None] | None = None) -> None:
+        """Send everything from the head to the last event, unless the reader has `left`."""
         start = {"type": "http.response.start", "status": self.status_code}
         await send(start | {"headers": self.raw_headers})
         outlet = _Outlet(send)
         await outlet.send(self._writer.begin)
         sender = asyncio.create_task(self._send_records(outlet), name="events")
         try:
-            await self._attend(sender, outlet)
+            await self._attend(sender, outlet, left)
+            if left is not None and left.done():
+                return
             # Raises what ended the records, if it was an error.
             sender.result()
             last = self._writer.end
@@ -112,20 +127,23 @@ class EventStream(StreamingResponse):
         async for record, cursor in self._records:
             await outlet.send(self._writer.record(record, cursor))
 
-    async def _attend(self, sender: asyncio.Task[None], outlet: _Outlet) -> None:
+    async def _attend(
+        self, sender: asyncio.Task[None], outlet: _Outlet, left: asyncio.Task[None] | None
+    ) -> None:
         """Send keepalive comments until the records end, and recheck the caller."""
         loop = asyncio.get_running_loop()
+        ends = {sender} if left is None else {sender, left}
         checked = loop.time()
         change = self._next_change()
         try:
             while not sender.done():
                 outlet.silent = True
                 await asyncio.wait(
-                    {sender, change},
+                    {*ends, change},
                     timeout=KEEPALIVE_EVERY_S,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if sender.done():
+                if any(each.done() for each in ends):
                     return
                 if change.done() or loop.time() - checked >= RECHECK_EVERY_S:
                     checked = loop.time()
@@ -155,7 +173,9 @@ class _Outlet:
     async def send(self, text: bytes) -> None:
         self.silent = False
         async with self._turn:
-            await self._send({"type": "http.response.body", "body": text, "more_body": True})
+            for at in range(0, len(text), _MOST_AT_ONCE_BYTES):
+                part = text[at : at + _MOST_AT_ONCE_BYTES]
+                await self._send({"type": "http.response.body", "body": part, "more_body": True})
 
 
 async def _nothing() -> AsyncIterator[bytes]:

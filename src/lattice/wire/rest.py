@@ -34,6 +34,8 @@ CLIENT_LEFT = 499
 Caller = TypeVar("Caller")
 _ENCODER = msgspec.json.Encoder()
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+_REFUSED = re.compile(r"0(?:\.0{0,3})?")
+"""A quality of zero."""
 
 
 def offer(routes: GuardedRoutes[Caller], *bindings: AnyBinding) -> None:
@@ -84,12 +86,17 @@ def _offer_stream(routes: GuardedRoutes[Caller], binding: StreamBinding[Any, Any
             # A browser that reconnects sends its position in this header.
             given["cursor"] = given["cursor"] or request.headers.get("last-event-id", "")
         asked = _request(operation.request, given)
-        handler, writer, media_type = binding.handler, None, None
-        if operation.binary and binding.binary and _accepts(request, operation.binary.media_type):
-            handler, writer = binding.binary.handler, binding.binary.writer()
-            media_type = operation.binary.media_type
+        caller, writer, media_type, accepted = routes.caller(request), None, None, None
+        if operation.binary and binding.binary:
+            accept = request.headers.get("accept", "")
+            accepted = accepted_parameters(accept, operation.binary.media_type)
+        if operation.binary and binding.binary and accepted is not None:
+            records = await binding.binary.handler(caller, asked, accepted)
+            writer, media_type = binding.binary.writer(), operation.binary.media_type
+        else:
+            records = await binding.handler(caller, asked)
         return EventStream(
-            await handler(routes.caller(request), asked),
+            records,
             request.state.request_id,
             lambda: routes.recheck(request),
             lambda error: routes.defect(request, error),
@@ -110,9 +117,22 @@ def _offer_stream(routes: GuardedRoutes[Caller], binding: StreamBinding[Any, Any
     )(answer)
 
 
-def _accepts(request: Request, media_type: str) -> bool:
-    named = request.headers.get("accept", "").split(",")
-    return media_type in {each.partition(";")[0].strip() for each in named}
+def accepted_parameters(accept: str, media_type: str) -> dict[str, str] | None:
+    """The parameters of a media type in an `Accept` header; None if it is not accepted.
+
+    A media type must be named: a wildcard means what every client can read.
+    """
+    for each in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in each.split(";"))
+        if name == media_type:
+            found = dict(_pair(part) for part in parameters)
+            return None if _REFUSED.fullmatch(found.get("q", "1")) else found
+    return None
+
+
+def _pair(parameter: str) -> tuple[str, str]:
+    name, _, value = parameter.partition("=")
+    return name.strip(), value.strip()
 
 
 def _describe(

@@ -49,9 +49,9 @@ from lattice.domain.logs import (
     Position,
     StreamName,
 )
+from lattice.features.logs.lines import LineAssembler, Lines
 from lattice.features.logs.service import records
 from lattice.features.logs.service.cursor import read_cursor, write_cursor
-from lattice.features.logs.service.lines import LineAssembler, Lines
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seals
 from tests.fakes.in_memory_objects import InMemoryObjectStore

@@ -68,12 +68,17 @@ CLUSTER = "site"
 OLGA = Actor(sub="olga-sub", user="olga", role=Role.SYSTEM_ADMIN)
 
 
+_GIVEN: set[int] = set()
+
+
 def free_port() -> int:
     """Below those that the kernel gives to connections, of which one could take it meanwhile."""
     for port in Random().sample(range(29_000, 32_000), 1000):
         with socket.socket() as door, suppress(OSError):
             door.bind(("127.0.0.1", port))
-            return port
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
     raise AssertionError("no port is free")
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lattice.domain.logs import LogKind, LogSource, Piece, Position, StreamName
-from lattice.features.logs.service.lines import LineAssembler
+from lattice.features.logs.lines import LineAssembler
 from lattice.features.logs.service.records import block
 from tests.examples import examples
 from tests.fakes import answers, logs

@@ -18,6 +18,7 @@ from lattice.client.record_stream import StreamReconnect
 from lattice.client.tokens import FixedToken, TokenSource
 from lattice.domain.logs import LogKind
 from lattice.features.logs import operations
+from lattice.features.logs.blocks import MEDIA_TYPE
 from lattice.features.logs.model import LogBlock, LogNote, LogRecord, NoteKind
 from tests.eventually import eventually
 from tests.fakes import answers, logs
@@ -107,7 +108,7 @@ def test_a_stream_from_beginning_to_end(take: Take, server: Web) -> None:
     assert text(records) == WHOLE
     assert kinds(records) == [NoteKind.END]
     (request,) = server.requests
-    assert request.headers["accept"] == "text/event-stream"
+    assert request.headers["accept"] == f"{MEDIA_TYPE};zstd=1, text/event-stream"
     assert request.headers["authorization"] == "Bearer t0k3n"
     assert request.query == {
         "node": ["n1", "n2"],

@@ -17,14 +17,17 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import h11
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
 from lattice.base.address import Address
 from lattice.server.config.sections import ApiSection
-from lattice.server.listeners.bounded_http import HttpBounds
+from lattice.server.listeners.bounded_http import HttpBounds, StrictConnection
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import ConnectionLimits, Connections, CountedListener
 from lattice.server.listeners.listeners import TLS_BUFFER_BYTES, RestServer, rest_config
@@ -333,6 +336,36 @@ async def test_no_redirect_leads_to_the_host_of_the_caller(faces: Faces) -> None
         )
     assert status_of(answer) == 404
     assert b"evil.example" not in answer
+
+
+@given(parts=st.lists(st.binary(max_size=40), max_size=5), method=st.sampled_from(["GET", "HEAD"]))
+def test_bodies_are_framed_as_h11_frames_them(parts: list[bytes], method: str) -> None:
+    for headers in ([], [("content-length", str(sum(map(len, parts))))]):
+        sent = []
+        for connection in (StrictConnection(HttpBounds()), h11.Connection(h11.SERVER)):
+            connection.receive_data(f"{method} / HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            connection.next_event()
+            connection.next_event()
+            body = parts if method == "GET" else []
+            events = [
+                h11.Response(status_code=200, headers=headers),
+                *(h11.Data(data=each) for each in body),
+                h11.EndOfMessage(),
+            ]
+            sent.append([connection.send(each) for each in events])
+            assert connection.our_state is not h11.ERROR
+        assert sent[0] == sent[1]
+
+
+def test_a_body_after_its_end_is_refused() -> None:
+    connection = StrictConnection(HttpBounds())
+    connection.receive_data(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    connection.next_event()
+    connection.next_event()
+    connection.send(h11.Response(status_code=200, headers=[]))
+    connection.send(h11.EndOfMessage())
+    with pytest.raises(h11.LocalProtocolError):
+        connection.send(h11.Data(data=b"more"))
 
 
 def _submit_head(more: bytes, *, known: bool) -> bytes:

@@ -193,3 +193,44 @@ async def test_a_reader_who_reads_nothing_is_checked_too_and_put_out(
     await reader.reads(told())
     assert reader.checks == 1
     assert not reader.over
+
+
+async def test_a_large_record_is_sent_in_parts() -> None:
+    async def told() -> Told:
+        yield note("x" * 300_000)
+
+    sizes: list[int] = []
+
+    async def send(message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    async def fine() -> None:
+        pass
+
+    await EventStream(told(), "r-1", fine, lambda _: None).stream_response(send)
+    assert max(sizes) == 64 * 1024
+    assert sum(sizes) > 600_000
+
+
+async def test_the_records_end_when_the_reader_leaves() -> None:
+    closed, gone = asyncio.Event(), asyncio.Event()
+
+    async def told() -> Told:
+        try:
+            yield note("a")
+            gone.set()
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def receive() -> dict[str, str]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    reader = Reader()
+    stream = EventStream(told(), "r-1", reader.recheck, reader.defects.append)
+    async with asyncio.timeout(60):
+        await stream({"type": "http"}, receive, reader.send)
+    assert closed.is_set()
+    assert b"event: end" not in reader.text
+    assert not reader.defects

@@ -5,11 +5,17 @@ and the client makes lines of the bytes. A frame is a kind, a size, and a body:
 
     S  a stream: its number on this connection, and its names as JSON
     B  a block of lines: a head of fixed size, and the text
+    M  a block of lines of several times: the head, the times, and the text
+    Z  a stored zstd frame: the head, its sizes, the times, the line begun before it, and the frame
     J  another record: the name of its event, a line feed, and JSON
     C  the cursor after the records before it
     A  nothing new, and the server is there
     E  the end of the stream
     X  an error, as JSON; nothing follows
+
+`Z` is for clients that accept the parameter `zstd=1`. Its text need not end with a line: the next
+`Z` of the stream continues it, or a block has the whole line. Times are pairs: the bytes so far,
+and when they were read. A kind that a client does not know is skipped.
 """
 
 from __future__ import annotations
@@ -17,24 +23,30 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, TypeAlias
 
-from lattice.base.call import StreamFormat
-from lattice.base.events import ALIVE, BadEvents, Event
 from lattice.domain.logs import LogKind
 from lattice.features.logs.model import LogBlock
 
 MEDIA_TYPE = "application/vnd.lattice.blocks"
-LARGEST_FRAME_BYTES = 4 * 1024 * 1024
-"""Far above what a server sends as one frame."""
-_HEAD = struct.Struct("!cI")
-_BLOCK = struct.Struct("!IiQIQqBI")
+ZSTD = "zstd"
+"""The parameter of the media type; `1` if the client expands frames of kind `Z`."""
+FRAME_HEAD = struct.Struct("!cI")
+BLOCK_HEAD = struct.Struct("!IiQIQqBI")
 """Number of the stream, rank (-1: not known), line, count, offset, time in ms, flags, cut lines."""
-_LATE, _UNFINISHED = 1, 2
+PACKED_SIZES = struct.Struct("!II")
+"""The size of the expanded text, and of the line begun before it."""
+MARK_COUNT = struct.Struct("!H")
+MARK = "Iq"
+LATE, UNFINISHED, CONTINUED = 1, 2, 4
+
+Marks: TypeAlias = tuple[tuple[int, int], ...]
 
 
-class LinesFrame(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LinesFrame:
     """A block of lines before it is decoded."""
 
     node: str
@@ -49,11 +61,18 @@ class LinesFrame(NamedTuple):
     cut: int
     unfinished: bool
     text: bytes
+    marks: Marks = ()
+    """As in `Lines`."""
 
-    type = "lines"
+    type: ClassVar[str] = "lines"
+
+    @property
+    def time(self) -> datetime:
+        """When the last of it was read, by the server's clock."""
+        return datetime.fromtimestamp(self.time_ms / 1000, UTC)
 
     def record(self) -> LogBlock:
-        """The block with its text decoded."""
+        """The block with its text decoded, and with its last time alone."""
         return LogBlock(
             node=self.node,
             stream=self.stream,
@@ -62,119 +81,129 @@ class LinesFrame(NamedTuple):
             seq=self.seq,
             count=self.count,
             offset=self.offset,
-            time=datetime.fromtimestamp(self.time_ms / 1000, UTC),
+            time=self.time,
             late=self.late,
             text=self.text.decode("utf-8", "backslashreplace"),
             cut=self.cut,
             unfinished=self.unfinished,
         )
 
+    def records(self) -> Iterator[LogBlock]:
+        """A decoded block for each of its times."""
+        if not self.marks:
+            yield self.record()
+            return
+        seq, begin = self.seq, 0
+        for size, time_ms in self.marks:
+            end = self.text.rfind(b"\n", begin, size) + 1
+            if end <= begin:
+                continue
+            text = self.text[begin:end]
+            count = text.count(b"\n")
+            yield replace(
+                self, seq=seq, count=count, offset=self.offset + begin, time_ms=time_ms, text=text
+            ).record()
+            seq, begin = seq + count, end
+
+    def after(self, count: int) -> LinesFrame:
+        """The block without its first lines."""
+        size = 0
+        for _ in range(count):
+            size = self.text.index(b"\n", size) + 1
+        return replace(
+            self,
+            seq=self.seq + count,
+            count=self.count - count,
+            offset=self.offset + size,
+            text=self.text[size:],
+            marks=tuple((each - size, time_ms) for each, time_ms in self.marks if each > size),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLines:
+    """A stored frame, for clients that expand it and make its lines."""
+
+    node: str
+    stream: LogKind
+    source: str
+    rank: int | None
+    seq: int
+    """The number of its first line."""
+    count: int
+    """How many lines end in it."""
+    offset: int
+    """The offset of its first byte, which may be within a line."""
+    late: bool
+    marks: Marks
+    begun: bytes | None
+    """The first line up to this frame; None if the frame before has it."""
+    plain_bytes: int
+    stored: bytes
+
+    type: ClassVar[str] = "lines"
+
 
 class BlockWriter:
     """Encodes the records of one connection. `encode` makes JSON of records without lines."""
 
-    begin = alive = _HEAD.pack(b"A", 0)
-    end = _HEAD.pack(b"E", 0)
+    begin = alive = FRAME_HEAD.pack(b"A", 0)
+    end = FRAME_HEAD.pack(b"E", 0)
 
     def __init__(self, encode: Callable[[Any], bytes]) -> None:
         self._encode = encode
-        self._numbers: dict[tuple[str, str, str], int] = {}
+        self._numbers: dict[tuple[str, LogKind, str], int] = {}
 
     def record(self, record: Any, cursor: str) -> bytes:
         """A record, and the cursor after it if there is one."""
-        if isinstance(record, LinesFrame):
-            frame = self._lines(record)
+        if isinstance(record, LinesFrame | PackedLines):
+            parts = self._lines(record)
         else:
-            frame = _frame(b"J", f"{record.type}\n".encode() + self._encode(record))
-        return frame + _frame(b"C", cursor.encode()) if cursor else frame
+            parts = _framed(b"J", record.type.encode(), b"\n", self._encode(record))
+        if cursor:
+            parts += _framed(b"C", cursor.encode())
+        return b"".join(parts)
 
     def error(self, document: bytes) -> bytes:
         """An error, after which nothing follows."""
-        return _frame(b"X", document)
+        return b"".join(_framed(b"X", document))
 
-    def _lines(self, found: LinesFrame) -> bytes:
-        """A block, after the stream's names if it is the first of its stream."""
-        key = (found.node, found.stream.value, found.source)
+    def _lines(self, found: LinesFrame | PackedLines) -> list[bytes]:
+        """A block, after a frame with the names of its stream if that is new."""
+        key = (found.node, found.stream, found.source)
         number = self._numbers.get(key)
-        before = b""
+        before: list[bytes] = []
         if number is None:
             number = self._numbers[key] = len(self._numbers)
-            before = _frame(b"S", json.dumps([number, *key]).encode())
-        flags = _LATE * found.late | _UNFINISHED * found.unfinished
+            names = [number, found.node, found.stream.value, found.source]
+            before = _framed(b"S", json.dumps(names).encode())
         rank = -1 if found.rank is None else found.rank
-        head = _BLOCK.pack(
+        if isinstance(found, PackedLines):
+            return before + _packed(found, number, rank)
+        flags = LATE * found.late | UNFINISHED * found.unfinished
+        head = BLOCK_HEAD.pack(
             number, rank, found.seq, found.count, found.offset, found.time_ms, flags, found.cut
         )
-        size = _HEAD.pack(b"B", len(head) + len(found.text))
-        return b"".join((before, size, head, found.text))
+        if found.marks:
+            return before + _framed(b"M", head, _packed_marks(found.marks), found.text)
+        size = FRAME_HEAD.pack(b"B", len(head) + len(found.text))
+        return [*before, size, head, found.text]
 
 
-def _frame(kind: bytes, body: bytes) -> bytes:
-    return _HEAD.pack(kind, len(body)) + body
+def _packed(found: PackedLines, number: int, rank: int) -> list[bytes]:
+    begun, marks = found.begun or b"", found.marks
+    flags = LATE * found.late | CONTINUED * (found.begun is None)
+    head = BLOCK_HEAD.pack(
+        number, rank, found.seq, found.count, found.offset, marks[-1][1], flags, 0
+    )
+    sizes = PACKED_SIZES.pack(found.plain_bytes, len(begun))
+    return _framed(b"Z", head, sizes, _packed_marks(marks), begun, found.stored)
 
 
-class BlockReader:
-    """Takes pieces of any size and returns the events that are complete."""
-
-    def __init__(self, limit_bytes: int = LARGEST_FRAME_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._held = b""
-        self._streams: dict[int, tuple[str, LogKind, str]] = {}
-
-    def feed(self, piece: bytes) -> Iterator[Event]:
-        """The events that end in this piece, in order. Raises `BadEvents`."""
-        data = self._held + piece if self._held else piece
-        at, whole = 0, len(data)
-        while whole - at >= _HEAD.size:
-            kind, size = _HEAD.unpack_from(data, at)
-            if size > self._limit_bytes:
-                raise BadEvents("a frame is too large")
-            begin = at + _HEAD.size
-            if whole - begin < size:
-                break
-            at = begin + size
-            event = self._event(kind, data, begin, at)
-            if event is not None:
-                yield event
-        self._held = data[at:]
-
-    def _event(self, kind: bytes, data: bytes, begin: int, end: int) -> Event | None:
-        try:
-            if kind == b"B":
-                return Event("lines", b"", "", self._block(data, begin, end))
-            body = data[begin:end]
-            if kind == b"S":
-                number, node, stream, source = json.loads(body)
-                self._streams[number] = (node, LogKind(stream), source)
-                return None
-            if kind == b"J":
-                name, _, record = body.partition(b"\n")
-                return Event(name.decode(), record, "")
-            if kind == b"C":
-                return Event("cursor", b"", body.decode())
-        except (ValueError, KeyError, TypeError, struct.error, OverflowError, OSError):
-            raise BadEvents("a frame can't be read") from None
-        return {b"A": ALIVE, b"E": Event("end", b"", ""), b"X": Event("error", body, "")}.get(kind)
-
-    def _block(self, data: bytes, begin: int, end: int) -> LogBlock:
-        number, rank, seq, count, offset, time_ms, flags, cut = _BLOCK.unpack_from(
-            data[begin : begin + _BLOCK.size]
-        )
-        node, stream, source = self._streams[number]
-        return LinesFrame(
-            node=node,
-            stream=stream,
-            source=source,
-            rank=None if rank < 0 else rank,
-            seq=seq,
-            count=count,
-            offset=offset,
-            time_ms=time_ms,
-            late=bool(flags & _LATE),
-            cut=cut,
-            unfinished=bool(flags & _UNFINISHED),
-            text=data[begin + _BLOCK.size : end],
-        ).record()
+def _framed(kind: bytes, *parts: bytes) -> list[bytes]:
+    return [FRAME_HEAD.pack(kind, sum(map(len, parts))), *parts]
 
 
-FORMAT = StreamFormat(MEDIA_TYPE, BlockReader)
+def _packed_marks(marks: Marks) -> bytes:
+    numbers = [number for each in marks for number in each]
+    return MARK_COUNT.pack(len(marks)) + struct.pack(f"!{MARK * len(marks)}", *numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, TypedDict, Unpack
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from lattice.base.choices import one_of
 from lattice.base.operation import PREFIX, FieldRule, Operation, StreamOperation
 from lattice.domain.logs import LogKind
 from lattice.domain.request_fields import Attempt, Reference, checked_reference
-from lattice.features.logs.blocks import FORMAT
+from lattice.features.logs.block_reader import FORMAT, best_format
 from lattice.features.logs.model import (
     USUAL_PAGE_LINES,
     JobEndCard,
@@ -154,11 +155,17 @@ def stream_logs(
 ) -> StreamCall[LogRecord]:
     """The lines as a stream; with `follow` until the job ends."""
     request = StreamLogsRequest(id=reference, follow=follow, cursor=cursor, **_conditions(choice))
-    call = STREAM_LOGS.call(request, lambda: LogDeduplicator(heartbeats=signs_of_life))
+    reading: Any = partial(LogDeduplicator, heartbeats=signs_of_life)
+    call = STREAM_LOGS.call(request, reading)._replace(binary=best_format())
     if follow:
         return call
     asked = (*call.params, ("follow", "false"))
     return call._replace(params=asked, patience_s=_HISTORY_PATIENCE_S)
+
+
+def undecoded(call: StreamCall[LogRecord]) -> StreamCall[Any]:
+    """The same stream with `LinesFrame` for lines, from servers that send blocks."""
+    return call._replace(binary=best_format(is_decoding=False))
 
 
 def list_streams(reference: str, *, attempt: int = 0) -> Call[LogStreams]:

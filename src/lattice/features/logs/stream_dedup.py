@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
 
+AnyRecord: TypeAlias = LogRecord | LinesFrame
+"""A record; its lines may not be decoded yet."""
 _NEWLINE = "\n"
 _BROKEN = "line"
 
@@ -39,7 +43,7 @@ class LogDeduplicator:
         self._heartbeats = heartbeats
         self._positions: dict[tuple[str, str, str], _ReadPosition] = {}
 
-    def record(self, record: LogRecord) -> Iterable[LogRecord]:
+    def record(self, record: AnyRecord) -> Iterable[AnyRecord]:
         """The record, or the new part of it."""
         if isinstance(record, LogNote):
             return self._note(record)
@@ -66,7 +70,9 @@ class LogDeduplicator:
         return (gap,) if position.is_new(gap.offset, what) else ()
 
     @staticmethod
-    def _block(block: LogBlock, position: _ReadPosition) -> Iterable[LogRecord]:
+    def _block(
+        block: LogBlock | LinesFrame, position: _ReadPosition
+    ) -> Iterable[LogBlock | LinesFrame]:
         if block.unfinished:
             return () if block.seq < position.line else (block,)
         if not block.count:
@@ -76,7 +82,9 @@ class LogDeduplicator:
         position.line = max(position.line, block.seq + block.count)
         if known <= 0:
             return (block,)
-        return (_after(block, known),) if known < block.count else ()
+        if known >= block.count:
+            return ()
+        return (block.after(known) if isinstance(block, LinesFrame) else _after(block, known),)
 
     def alive(self, now: datetime) -> Iterable[LogRecord]:
         """A sign of life of the server; the node may still be silent."""

@@ -15,7 +15,7 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
-from lattice.features.logs.blocks import BlockWriter
+from lattice.features.logs.blocks import ZSTD, BlockWriter
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
 from lattice.features.logs.operations import LIST_LOG_STREAMS, READ_LOGS, STREAM_LOGS
 from lattice.features.logs.rpc import LogIntakeRpc
@@ -26,7 +26,7 @@ from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
-from lattice.features.logs.service.records import lines_frame
+from lattice.features.logs.service.records import BLOCKS, PACKED_BLOCKS
 from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.search_process import SearchProcesses
@@ -67,7 +67,9 @@ def bindings(service: LogService) -> tuple[AnyBinding, ...]:
             lambda actor, asked: service.stream(actor, asked.id, asked),
             message=record_message,
             binary=BinaryStream(
-                lambda actor, asked: service.stream(actor, asked.id, asked, lines_frame),
+                lambda actor, asked, accepted: service.stream(
+                    actor, asked.id, asked, PACKED_BLOCKS if accepted.get(ZSTD) == "1" else BLOCKS
+                ),
                 lambda: BlockWriter(msgspec.json.encode),
             ),
         ),

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 import h11
+from h11._writers import ChunkedWriter
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lattice.base.errors import UsageError
@@ -76,6 +77,17 @@ class StrictConnection(h11.Connection):
             self.fault = fault
             raise
         return event
+
+    def send(self, event: Any) -> Any:
+        """Like h11. A part of a chunked body changes no state, so its frame is made at once."""
+        if (
+            isinstance(event, h11.Data)
+            and self.our_state is h11.SEND_BODY
+            and isinstance(self._writer, ChunkedWriter)
+        ):
+            size = len(event.data)
+            return b"%x\r\n%b\r\n" % (size, event.data) if size else b""
+        return super().send(event)
 
     def _check_head(self, request: h11.Request) -> None:
         # h11 bounds a head that comes in pieces; one that comes at once is complete before it

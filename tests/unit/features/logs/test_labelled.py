@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Position, StreamName
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
-from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter, block
 from tests.unit.features.logs.test_reading import Site
 

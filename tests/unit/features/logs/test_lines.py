@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lattice.base.escapes import folded
 from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
+from lattice.features.logs.lines import LineAssembler, Lines, last_state
 from lattice.features.logs.model import has_longer
-from lattice.features.logs.service.lines import LineAssembler, Lines, last_state
 
 TEXT = st.binary(max_size=400).map(lambda raw: raw.replace(b"\0", b"\n"))
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lattice.base.errors import UsageError
 from lattice.domain.logs import LONGEST_LINE_BYTES, Position
 from lattice.features.logs.command.first_error import LOOKS_LIKE
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.model import LogQuery
 from lattice.features.logs.render.lines import Highlight, levelled
-from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter
 
 SGR = re.compile(r"\x1b\[[\d;]*m")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from lattice.domain.loglabels import rank_of
 from lattice.domain.logs import Position
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.model import LogQuery
 from lattice.features.logs.service import records
-from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter
 from lattice.features.logs.service.search import LinePattern
 

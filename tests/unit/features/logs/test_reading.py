@@ -109,6 +109,7 @@ class Site:
         chunk_lines: int = 30,
         gaps: tuple[Gap, ...] = (),
         labelled: bool = False,
+        late: bool = False,
     ) -> None:
         """Lines with their second, in frames of ten and chunks of thirty."""
         at = Position()
@@ -122,7 +123,8 @@ class Site:
                     text += line
                     marks.append((len(text), self.ms(second)))
                 packed = compress(text)
-                frames.append(Frame(len(packed), len(text), text.count(b"\n"), pack_marks(marks)))
+                count = text.count(b"\n")
+                frames.append(Frame(len(packed), len(text), count, pack_marks(marks), late))
                 stored += packed
                 whole += text
             index = ChunkIndex(

@@ -18,7 +18,7 @@ from lattice.base.errors import RateLimited
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.features.logs.model import LogBlock, LogPage, LogQuery, LogRecord, NoteKind
-from lattice.features.logs.service import archive, view
+from lattice.features.logs.service import frames, view
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import Admission, PageBudget, WorkBounds
 from lattice.features.logs.service.live_feeds import Feeds
@@ -143,8 +143,8 @@ async def test_a_search_holds_a_few_frames_of_a_log(
     site = BoundedSite()
     for node in ("n1", "n2"):
         await site.put(node, large(), chunk_lines=400)
-    expand = archive.expand
-    monkeypatch.setattr(archive, "expand", lambda *given: Held(expand(*given)))
+    expand = frames.expand
+    monkeypatch.setattr(frames, "expand", lambda *given: Held(expand(*given)))
     Held.now = Held.most = 0
     pages = await site.pages(**query, limit=10_000)
     assert len(pages) > 1 or "grep" in query

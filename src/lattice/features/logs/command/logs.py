@@ -23,6 +23,7 @@ from lattice.base.text import inert
 from lattice.domain.allocation import State
 from lattice.domain.logs import GapCause
 from lattice.features.logs import operations
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.command.first_error import first_error
 from lattice.features.logs.command.options import OPTIONS, LogOptions, is_chosen
 from lattice.features.logs.command.views import (
@@ -32,7 +33,7 @@ from lattice.features.logs.command.views import (
     paged,
     plain_view,
 )
-from lattice.features.logs.model import LogBlock, LogGap, LogRecord, NoteKind
+from lattice.features.logs.model import LogBlock, LogGap, NoteKind
 from lattice.features.logs.render.labels import Labels
 from lattice.features.logs.render.lines import LineText
 
@@ -70,7 +71,8 @@ def logs(shell: Shell, **values: Any) -> int:
     if node_count:
         call = call._replace(answered=True)
     lines = _line_text(shell, reference, asked, choice, node_count) if as_text else None
-    noted = _Noted(shell.stream(call))
+    # A screen needs characters; a file or a pipe takes bytes as they are.
+    noted = _Noted(shell.stream(call if on_screen else operations.undecoded(call)))
     if lines is not None and on_screen and not asked.follow and not asked.no_pager:
         shown = lines
         _show(shell, asked, reference, noted, lambda: paged(shell, noted, shown, reference))
@@ -158,14 +160,14 @@ def _line_text(
 class _Noted:
     """The records, with the time of the last line that was read."""
 
-    def __init__(self, records: Followed[LogRecord]) -> None:
+    def __init__(self, records: Followed[Any]) -> None:
         self.records = records
         self.last: datetime | None = None
         self.tampered = False
 
-    def __iter__(self) -> Iterator[LogRecord]:
+    def __iter__(self) -> Iterator[Any]:
         for record in self.records:
-            if isinstance(record, LogBlock):
+            if isinstance(record, LogBlock | LinesFrame):
                 self.last = record.time
             elif isinstance(record, LogGap):
                 self.tampered |= record.cause is GapCause.TAMPERED
@@ -174,7 +176,7 @@ class _Noted:
             yield record
 
 
-def _to(view: LogView, records: Iterable[LogRecord]) -> None:
+def _to(view: LogView, records: Iterable[Any]) -> None:
     try:
         for record in records:
             view.show(record)

@@ -6,16 +6,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from lattice.base.escapes import plain
 from lattice.base.shell import Shell
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
 from lattice.features.logs.render.alike import Alike, Repeats, shown
 from lattice.features.logs.render.labels import nodes_named
 from lattice.features.logs.render.lines import LineText
 from lattice.features.logs.render.live import LiveView
 from lattice.features.logs.render.marks import NotesAlike, gap_mark, note_mark
+from lattice.features.logs.stream_dedup import AnyRecord
 
 
 def json_lines(block: LogBlock) -> str:
@@ -62,13 +64,16 @@ _MOST_HELD = 5000
 _NOTES_S = 0.5
 
 
-class _Unfinished:
+_B = TypeVar("_B", LogBlock, LogBlock | LinesFrame)
+
+
+class _Unfinished(Generic[_B]):
     """Beginnings of lines, until the whole line comes, or the stream ends without it."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str, str], LogBlock] = {}
+        self._open: dict[tuple[str, str, str], _B] = {}
 
-    def whole(self, block: LogBlock) -> bool:
+    def whole(self, block: _B) -> bool:
         """True if the block has whole lines; else it is kept."""
         key = (block.node, block.stream.value, block.source)
         if block.unfinished:
@@ -77,7 +82,7 @@ class _Unfinished:
         self._open.pop(key, None)
         return True
 
-    def left(self) -> list[LogBlock]:
+    def left(self) -> list[_B]:
         """The beginnings that never got their end."""
         left = list(self._open.values())
         self._open.clear()
@@ -88,14 +93,16 @@ class LogLinesView:
     """Whole lines in the order they come, to one function; gaps and notes to another."""
 
     def __init__(
-        self, write: Callable[[LogBlock], None], report: Callable[[LogGap | LogNote], None]
+        self,
+        write: Callable[[LogBlock | LinesFrame], None],
+        report: Callable[[LogGap | LogNote], None],
     ) -> None:
         self._write = write
         self._report = report
-        self._unfinished = _Unfinished()
+        self._unfinished: _Unfinished[LogBlock | LinesFrame] = _Unfinished()
 
-    def show(self, record: LogRecord) -> None:
-        if isinstance(record, LogBlock):
+    def show(self, record: AnyRecord) -> None:
+        if isinstance(record, LogBlock | LinesFrame):
             if self._unfinished.whole(record):
                 self._write(record)
             return
@@ -110,14 +117,30 @@ class LogLinesView:
 
 def plain_view(shell: Shell, lines: LineText, job: str) -> LogLinesView:
     """Lines to standard output, everything about them to standard error."""
-    return LogLinesView(
-        lambda block: shell.write(lines.text(block)), lambda record: print_mark(shell, record, job)
-    )
+
+    def write(block: LogBlock | LinesFrame) -> None:
+        unchanged = lines.unchanged(block) if isinstance(block, LinesFrame) else None
+        if unchanged is not None:
+            shell.write_bytes(unchanged)
+            return
+        for each in _decoded(block):
+            shell.write(lines.text(each))
+
+    return LogLinesView(write, lambda record: print_mark(shell, record, job))
 
 
 def json_view(shell: Shell) -> LogLinesView:
     """An object for each line, gap and note, on standard output."""
-    return LogLinesView(lambda block: shell.write(json_lines(block)), shell.record)
+
+    def write(block: LogBlock | LinesFrame) -> None:
+        for each in _decoded(block):
+            shell.write(json_lines(each))
+
+    return LogLinesView(write, shell.record)
+
+
+def _decoded(block: LogBlock | LinesFrame) -> Iterable[LogBlock]:
+    return block.records() if isinstance(block, LinesFrame) else (block,)
 
 
 def print_mark(shell: Shell, record: LogGap | LogNote, job: str) -> None:
@@ -259,7 +282,7 @@ class _Pages:
         self._repeats = Repeats(shell.style.glyph("×", "x"))
         self._alike = Alike()
         self._until: datetime | None = None
-        self._unfinished = _Unfinished()
+        self._unfinished: _Unfinished[LogBlock] = _Unfinished()
 
     def of(self, records: Iterable[LogRecord]) -> Iterator[str]:
         for record in records:

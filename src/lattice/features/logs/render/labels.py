@@ -15,6 +15,7 @@ from lattice.base.style import Style
 from lattice.base.text import cells, inert, pad
 from lattice.domain.logs import LogKind
 from lattice.domain.nodeset import NodeSet
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.model import LogBlock
 
 PREFIXES = ("auto", "none", "node", "rank")
@@ -77,7 +78,7 @@ class Labels:
         self._node_count = node_count
         self._all_nodes = {node for node, _ in self._expected}
 
-    def before(self, block: LogBlock) -> str:
+    def before(self, block: LogBlock | LinesFrame) -> str:
         """`n2 │ ` or `n2:3 │ `; empty while there is one writer."""
         if self._prefix == "none":
             return ""
@@ -147,7 +148,7 @@ class Labels:
         sign = ("│", "|") if kind is LogKind.STDOUT else ("┃", "!")
         return f" {self._style.glyph(*sign)} "
 
-    def _make(self, block: LogBlock) -> str:
+    def _make(self, block: LogBlock | LinesFrame) -> str:
         label = self._label(block.node, block.rank)
         space = " " * (self._room(label) - cells(label))
         bar = self._bar(block.stream)

@@ -14,10 +14,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from lattice.base.errors import UsageError
-from lattice.base.escapes import plain, safe
+from lattice.base.escapes import plain, plain_ascii, safe
 from lattice.base.style import Style
 from lattice.base.text import cells, inert
 from lattice.domain.logs import LONGEST_LINE_BYTES
+from lattice.features.logs.blocks import LinesFrame
 from lattice.features.logs.model import LogBlock, has_longer
 from lattice.features.logs.render.labels import Labels, LabelWriter
 
@@ -232,6 +233,22 @@ class LineText:
             return body
         last = "\n" if body.endswith("\n") else ""
         return before + body.removesuffix("\n").replace("\n", "\n" + before) + last
+
+    def unchanged(self, frame: LinesFrame) -> bytes | None:
+        """Its bytes, if `text` would return the very same; None if it may not."""
+        if self._template is not None or self._timestamps or self._labels.before(frame):
+            return None
+        is_unchanged = frame.text.isascii() if self._raw else self._is_plain(frame)
+        return frame.text if is_unchanged else None
+
+    def _is_plain(self, frame: LinesFrame) -> bool:
+        """As `_untouched`, for ASCII text that ends with a line."""
+        text = frame.text
+        if frame.cut or self._highlight is not None or not text.endswith(b"\n"):
+            return False
+        if not plain_ascii(text) or (self._style.colour and b'{"' in text):
+            return False
+        return not has_longer(text, b"\n", LONGEST_LINE_BYTES)
 
     def lines(self, block: LogBlock) -> list[str]:
         """The lines without their heads and line feeds."""

@@ -3,9 +3,10 @@
 - `log_keys`: the keys of an attempt in the store.
 - `intake`: grants for a node's helper, and chunks from nodes to the store.
 - `archive`, `indexes`: the stored streams of an attempt, the text of a range, chunk indexes.
+- `frames`: stored frames, expanded or as they are.
 - `seal`, `checks`, `metadata`: seals of stored logs, made and verified.
 - `live_feeds`: one open node stream for each node and attempt, shared by all viewers.
-- `lines`, `view`, `merge`: from pieces to lines, and streams merged in the order of time.
-- `log_query`: one query in progress; `log_service`: access checks.
+- `view`, `merge`: one stream of a query, and streams merged in the order of time.
+- `log_query`: one query in progress; `log_service`: access checks; `records`: what callers read.
 - `retention`: removal of old logs.
 """

@@ -16,13 +16,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
-from lattice.base.turns import in_few_threads
-from lattice.domain.logchunk import BadChunk, ChunkIndex, PlacedFrame, expand, pieces_of
+from lattice.domain.logchunk import BadChunk, ChunkIndex, PlacedFrame, piece_of
 from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, escaped, unescaped
 from lattice.features.logs.service.checks import CheckedFrames, Checks
+from lattice.features.logs.service.frames import (
+    FrameForm,
+    FrameForms,
+    PackedFrame,
+    ReadFrame,
+    StoredRun,
+)
 from lattice.features.logs.service.indexes import Indexes
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.ranges import ChunkRange, StoredRange
@@ -52,10 +57,6 @@ class StoredStreams(dict[StreamName, StoredStream]):
 
     faults: tuple[str, ...] = ()
     """How stored objects differ from their seal, as text."""
-
-
-_ReadFrame: TypeAlias = tuple[StoredRange, PlacedFrame, bytes]
-"""A frame with its text; only the part within the range counts."""
 
 
 class Archive:
@@ -231,17 +232,29 @@ class Archive:
         return chunk
 
     async def pieces(
-        self, stream: StoredStream, begin: int, end: int | None = None
-    ) -> AsyncGenerator[Piece]:
-        """The stream's text from an offset on, each byte once, in order, up to the first hole."""
+        self,
+        stream: StoredStream,
+        begin: int,
+        end: int | None = None,
+        form_of: FrameForms = lambda _: FrameForm.READS,
+    ) -> AsyncGenerator[Piece | PackedFrame]:
+        """The stream's text from an offset on, each byte once, in order, up to the first hole.
+
+        A frame is packed only if all of it is wanted.
+        """
         at = begin
-        async with aclosing(self._frames(stream, begin, end)) as frames:
-            async for part, placed, text in frames:
+        async with aclosing(self._frames(stream, begin, end, form_of)) as frames:
+            async for part, placed, form, content in frames:
                 if max(part.begin, placed.begin.offset) > at:
                     return
-                for piece in pieces_of(placed, text):
+                if form is FrameForm.PACKED:
+                    at = placed.end.offset
+                    yield PackedFrame(placed, content)
+                    continue
+                whole = piece_of(placed, content)
+                for piece in (whole,) if form is FrameForm.WHOLE else whole.by_time():
                     if min(piece.end_offset, part.end) > at:
-                        rest = _up_to(piece.starting_at(at), part.end)
+                        rest = piece.starting_at(at).up_to(part.end)
                         at = rest.end_offset
                         yield rest
 
@@ -249,7 +262,7 @@ class Archive:
         """The text alone, up to `end` at most."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
-            async for part, placed, text in frames:
+            async for part, placed, _, text in frames:
                 begin = placed.begin.offset
                 if max(part.begin, begin) > at:
                     return
@@ -259,12 +272,16 @@ class Archive:
                     at = stop
 
     async def _frames(
-        self, stream: StoredStream, begin: int, end: int | None
-    ) -> AsyncGenerator[_ReadFrame]:
-        """Frames of a range with their text; the next are fetched meanwhile."""
+        self,
+        stream: StoredStream,
+        begin: int,
+        end: int | None,
+        form_of: FrameForms = lambda _: FrameForm.WHOLE,
+    ) -> AsyncGenerator[ReadFrame]:
+        """Frames of a range; the next are fetched meanwhile."""
         most_bytes = _FIRST_RUN_BYTES
         at = begin
-        coming: deque[tuple[StoredRange, asyncio.Task[_Run]]] = deque()
+        coming: deque[tuple[StoredRange, asyncio.Task[StoredRun]]] = deque()
         try:
             async for part in self._ranges_from(stream, begin, end):
                 stop = part.end if end is None else min(part.end, end)
@@ -283,11 +300,11 @@ class Archive:
                     most_bytes = min(2 * most_bytes, _MOST_RUN_BYTES)
                     while len(coming) > ahead:
                         reading, task = coming.popleft()
-                        async for each in _expanded(await task):
+                        async for each in (await task).frames_from(begin, form_of):
                             yield each
             while coming:
                 reading, task = coming.popleft()
-                async for each in _expanded(await task):
+                async for each in (await task).frames_from(begin, form_of):
                     yield each
         except (BadChunk, NoObject):
             # This iterator ends before the chunk; the next one has it as lost.
@@ -345,35 +362,12 @@ class Archive:
 
     async def _fetched(
         self, stream: StoredStream, part: StoredRange, frames: list[PlacedFrame]
-    ) -> _Run:
+    ) -> StoredRun:
         begin, last = frames[0].stored_at, frames[-1]
         if stream.checks.covers(part.chunk.key):
-            return _Run(part, frames, begin, await self._checked.read(part.chunk, frames))
+            return StoredRun(part, frames, begin, await self._checked.read(part.chunk, frames))
         end = last.stored_at + last.frame.stored_bytes
-        return _Run(part, frames, begin, await self._objects.read(part.chunk.key, begin, end))
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Adjacent frames, as stored."""
-
-    part: StoredRange
-    frames: list[PlacedFrame]
-    begin: int
-    """The offset of the first one in its object."""
-    stored: bytes
-
-
-async def _expanded(run: _Run) -> AsyncIterator[_ReadFrame]:
-    """Each frame with its text. A reader has the text of two frames in memory, not of a run."""
-    stored = memoryview(run.stored)
-
-    def text_of(placed: PlacedFrame) -> bytes:
-        begin = placed.stored_at - run.begin
-        return expand(stored[begin : begin + placed.frame.stored_bytes], placed.frame)
-
-    for placed in run.frames:
-        yield run.part, placed, await in_few_threads(text_of, placed)
+        return StoredRun(part, frames, begin, await self._objects.read(part.chunk.key, begin, end))
 
 
 def _name(index: ChunkIndex) -> StreamName:
@@ -398,13 +392,6 @@ def _times(chunk: ChunkRange) -> tuple[float, float]:
         return index.gap_records[0].time_ms, index.gap_records[-1].time_ms
     # An empty last chunk has no time.
     return math.inf, math.inf
-
-
-def _up_to(piece: Piece, end: int) -> Piece:
-    """The piece without what is behind `end`."""
-    if piece.end_offset <= end:
-        return piece
-    return Piece(piece.at, piece.time_ms, piece.late, piece.text[: end - piece.at.offset])
 
 
 def _run(frames: list[PlacedFrame], most_bytes: int) -> list[PlacedFrame]:

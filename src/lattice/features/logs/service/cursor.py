@@ -6,6 +6,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,9 @@ from lattice.domain.logs import LogKind, LogSource, Position, StreamName
 
 _LARGEST_TEXT = 4 * 1024 * 1024
 _LARGEST = 512 * 1024
+_FEW = 8
+"""With more streams, to find a known cursor takes as long as to write it."""
+_MOST_KNOWN = 256
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -27,9 +31,18 @@ class _Cursor(msgspec.Struct, frozen=True):
 
 def write_cursor(attempt: int, positions: Mapping[StreamName, Position]) -> str:
     """The cursor as text for a URL or a header."""
-    entries = {str(name): (at.offset, at.line) for name, at in positions.items()}
+    found = tuple(positions.items())
+    return _written(attempt, found) if len(found) <= _FEW else _write(attempt, found)
+
+
+def _write(attempt: int, positions: tuple[tuple[StreamName, Position], ...]) -> str:
+    entries = {str(name): (at.offset, at.line) for name, at in positions}
     packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, entries)))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+_written = lru_cache(_MOST_KNOWN)(_write)
+"""Many viewers of one job are at the same position."""
 
 
 def read_cursor(text: str) -> tuple[int, dict[StreamName, Position]]:

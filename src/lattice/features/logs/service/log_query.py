@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,15 +17,17 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
+from lattice.features.logs.blocks import PackedLines
+from lattice.features.logs.lines import Lines, last_state
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service.archive import Archive, Span, StoredStreams
 from lattice.features.logs.service.cursor import write_cursor
-from lattice.features.logs.service.lines import Lines, last_state
+from lattice.features.logs.service.frames import FrameForm, PassedFrame
 from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.merge import MergedView, go_to_last
 from lattice.features.logs.service.notices import LogNotices, absence_error, reasons_of
-from lattice.features.logs.service.records import LineFilter, block, gap
+from lattice.features.logs.service.records import DECODED, LineFilter, RecordForm, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.sieve import Sieve
 from lattice.features.logs.service.view import Filtered, Item, StreamView, ViewStart
@@ -52,8 +54,6 @@ _DRAIN_S = 30.0
 _AT_ONCE = 128
 """So many items pass before other tasks get a turn of the event loop."""
 
-MakeBlock: TypeAlias = Callable[..., Any]
-"""Makes a record of a stream's name, lines, and a rank."""
 RecordWithCursor: TypeAlias = tuple[LogRecord, str]
 """A record, and the cursor after it if there is one."""
 
@@ -81,10 +81,11 @@ class LogQueryRun:
         query: LogQuery,
         line_filter: LineFilter,
         caller: str,
-        block: MakeBlock = block,
+        form: RecordForm = DECODED,
     ) -> None:
-        """`caller` pays for the filter's work; `block` makes records of lines."""
-        self._block = block
+        """`caller` pays for the filter's work."""
+        self._form = form
+        self._block = form.lines
         self.name = name
         self.view = MergedView()
         self.positions: dict[StreamName, Position] = {}
@@ -305,7 +306,13 @@ class LogQueryRun:
                     self._add(StreamView(name, self._sources.archive, None, feed))
 
     def _add(self, stream: StreamView) -> None:
-        self.view.streams[stream.name] = stream
+        streams = self.view.streams
+        streams[stream.name] = stream
+        stream.form = self._form.frames
+        if len(streams) > 1:
+            # They are merged by the times of their reads.
+            for each in streams.values() if len(streams) == 2 else (stream,):
+                each.form = FrameForm.READS
         at = self.positions.get(stream.name)
         if at is not None:
             stream.begin(ViewStart(at=at))
@@ -413,7 +420,7 @@ class LogQueryRun:
             async for each in self._news():
                 record, _ = each
                 shown = shown or record.type != "note" or record.kind is not NoteKind.ALIVE
-                size += len(record.text) if record.type == "lines" else 0
+                size += _text_bytes(record)
                 yield each
             self._flooded = size >= _FLOOD_BYTES
             gather = self._flooded and size < _PLENTY_BYTES
@@ -476,6 +483,8 @@ class LogQueryRun:
             return [gap(stream.name, item)]
         if isinstance(item, Filtered):
             return [self._block(stream.name, lines, rank) for rank, lines in item.runs]
+        if isinstance(item, PassedFrame):
+            return [self._form.frame(stream.name, item)]
         return [self._block(stream.name, item)]
 
     def _is_complete(self) -> bool:
@@ -489,7 +498,13 @@ class LogQueryRun:
         return not self.away or (bool(feeds) and all(each.over for each in feeds))
 
 
-def _size(item: Lines | Filtered) -> int:
+def _text_bytes(record: Any) -> int:
+    if record.type != "lines":
+        return 0
+    return record.plain_bytes if isinstance(record, PackedLines) else len(record.text)
+
+
+def _size(item: Lines | Filtered | PassedFrame) -> int:
     return item.end.offset - item.at.offset
 
 

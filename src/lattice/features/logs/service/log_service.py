@@ -35,13 +35,8 @@ from lattice.features.logs.service.bounds import PageMeter, WorkBounds
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_keys import AttemptName, name_of
-from lattice.features.logs.service.log_query import (
-    LogQueryRun,
-    LogSources,
-    MakeBlock,
-    RecordWithCursor,
-)
-from lattice.features.logs.service.records import LineFilter, block, moment
+from lattice.features.logs.service.log_query import LogQueryRun, LogSources, RecordWithCursor
+from lattice.features.logs.service.records import DECODED, LineFilter, RecordForm, moment
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.view import StreamView, ranked
 from lattice.wire.watched import watched
@@ -100,14 +95,11 @@ class LogService:
         )
 
     async def stream(
-        self, actor: Actor, name: str, query: LogQuery, block: MakeBlock = block
+        self, actor: Actor, name: str, query: LogQuery, form: RecordForm = DECODED
     ) -> AsyncGenerator[RecordWithCursor, None]:
-        """Everything, and with `follow` new lines until the job is over.
-
-        `block` makes records of lines.
-        """
+        """Everything, and with `follow` new lines until the job is over."""
         kind = ReadKind.FOLLOW if query.follow else ReadKind.READ
-        run, visit = await self._start(actor, name, query, kind, block)
+        run, visit = await self._start(actor, name, query, kind, form)
         records = self._counted(actor, run.records())
         if not visit.is_owners:
             records = watched(records, visit.check, CHECK_EVERY_S)
@@ -176,7 +168,7 @@ class LogService:
         name: str,
         query: LogQuery,
         kind: ReadKind,
-        block: MakeBlock = block,
+        form: RecordForm = DECODED,
     ) -> tuple[LogQueryRun, AccessSession]:
         line_filter = LineFilter(query, self._bounds.search)
         attempt_number, positions = read_cursor(query.cursor) if query.cursor else (0, {})
@@ -191,7 +183,7 @@ class LogService:
             raise _nothing_yet(found.allocation, attempt)
         visit = await self._access.enter(actor, found, kind)
         named_attempt = self._named(found.allocation, attempt)
-        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub, block)
+        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub, form)
         run.positions = positions
         return run, visit
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from lattice.domain.logchunk import unpack_marks
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, Position, StreamName
-from lattice.features.logs.blocks import LinesFrame
+from lattice.features.logs.blocks import LinesFrame, PackedLines
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.model import LogBlock, LogGap, LogQuery
-from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.frames import FrameForm, PassedFrame
 from lattice.features.logs.service.search import LineQuestion, LineSearch, LineSpan
 from lattice.features.logs.service.search_process import SearchProcesses
 
@@ -106,7 +109,7 @@ class _Run:
         count = text.count(b"\n") + (not text.endswith(b"\n"))
         last = Position(self._at.offset + len(text), self._at.line + count)
         cut = min(lines.cut, sum(map(_may_be_cut, _lines(text)))) if lines.cut else 0
-        run = replace(lines, at=self._at, end=last, text=text, count=count, cut=cut)
+        run = replace(lines, at=self._at, end=last, text=text, count=count, cut=cut, marks=())
         return self._rank, run
 
     def _past(self, begin: int) -> Position:
@@ -138,7 +141,7 @@ def _may_be_cut(line: bytes) -> bool:
 
 
 def lines_frame(name: StreamName, lines: Lines, rank: int | None = None) -> LinesFrame:
-    """The same with its bytes, for clients that decode them."""
+    """The lines with their bytes, for clients that decode them."""
     return LinesFrame(
         node=name.node,
         stream=name.kind,
@@ -152,6 +155,26 @@ def lines_frame(name: StreamName, lines: Lines, rank: int | None = None) -> Line
         cut=lines.cut,
         unfinished=lines.unfinished,
         text=lines.text,
+        marks=lines.marks,
+    )
+
+
+def packed_lines(name: StreamName, passed: PassedFrame) -> PackedLines:
+    """A stored frame, for clients that expand it."""
+    placed, frame = passed.frame.placed, passed.frame.placed.frame
+    return PackedLines(
+        node=name.node,
+        stream=name.kind,
+        source=str(name.source),
+        rank=name.source.task,
+        seq=placed.begin.line,
+        count=frame.lines,
+        offset=placed.begin.offset,
+        late=frame.late,
+        marks=tuple(unpack_marks(frame.marks)),
+        begun=passed.begun,
+        plain_bytes=frame.plain_bytes,
+        stored=passed.frame.stored,
     )
 
 
@@ -177,3 +200,21 @@ def gap(name: StreamName, found: Gap) -> LogGap:
 def moment(time_ms: int) -> datetime:
     """The milliseconds of a chunk as a UTC datetime."""
     return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+class RecordForm(NamedTuple):
+    """How lines become records, and how stored frames become lines."""
+
+    lines: Callable[..., Any]
+    """Makes a record of a stream's name, lines, and a rank."""
+    frames: FrameForm
+    frame: Callable[..., Any] = packed_lines
+    """Makes a record of a stream's name and a packed frame."""
+
+
+DECODED = RecordForm(block, FrameForm.READS)
+"""Blocks of decoded text, each with its time."""
+BLOCKS = RecordForm(lines_frame, FrameForm.WHOLE)
+"""Blocks of bytes."""
+PACKED_BLOCKS = RecordForm(lines_frame, FrameForm.PACKED)
+"""Blocks of bytes, and stored frames for clients that expand them."""

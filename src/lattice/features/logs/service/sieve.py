@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lattice.base.turns import Turns
 from lattice.domain.logs import Gap
-from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.service.records import LineFilter
 from lattice.features.logs.service.view import Filtered, Item, StreamView
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from lattice.base.errors import DataUnavailable, Unavailable
+from lattice.domain.logchunk import PlacedFrame
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
+from lattice.features.logs.lines import LineAssembler, Lines
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.lines import LineAssembler, Lines
+from lattice.features.logs.service.frames import FrameForm, PackedFrame, PassedFrame
 from lattice.features.logs.service.live_feeds import FedStream, Gone, NodeFeed
 from lattice.features.logs.service.stored import StoredStream
 
@@ -35,7 +37,8 @@ class Filtered:
     runs: tuple[tuple[int | None, Lines], ...] = ()
 
 
-Item: TypeAlias = Lines | Gap | Filtered
+ReadItem: TypeAlias = Lines | Gap | PassedFrame
+Item: TypeAlias = ReadItem | Filtered
 
 
 class ItemFilter(Protocol):
@@ -90,6 +93,8 @@ class StreamView:
         self._given = Position()
         self.lines = LineAssembler(Position())
         self._archive = archive
+        self.form = FrameForm.WHOLE
+        """How stored frames are read, if all of their text is wanted."""
         self._start = ViewStart()
         self._reported_gaps: dict[tuple[Position, GapCause], int] = {}
         """The size of each gap as last reported."""
@@ -154,7 +159,8 @@ class StreamView:
         """Return the pending item and advance the position."""
         item, self.pending = self.pending, None
         assert item is not None
-        if not isinstance(item, Gap):
+        # The end of a passed frame may be within a line.
+        if not isinstance(item, Gap | PassedFrame):
             self._given = item.end
         return item
 
@@ -217,12 +223,15 @@ class StreamView:
                 async for item in items:
                     yield item
                 return
+            # A filter needs text, and each line's own time.
+            self.form = FrameForm.READS
             most_bytes = _FIRST_BATCH_BYTES
             batch: list[Lines | Gap] = []
             size = 0
-            async for item in items:
-                batch.append(item)
-                size += len(item.text) if isinstance(item, Lines) else 0
+            async for each in items:
+                assert not isinstance(each, PassedFrame)
+                batch.append(each)
+                size += len(each.text) if isinstance(each, Lines) else 0
                 if size < most_bytes and len(batch) < _MOST_BATCH:
                     continue
                 self._ready.extend(await item_filter.filtered(self, batch))
@@ -233,12 +242,12 @@ class StreamView:
             while self._ready:
                 yield self._ready.popleft()
 
-    async def items(self, end: int) -> AsyncGenerator[Lines | Gap]:
+    async def items(self, end: int) -> AsyncGenerator[ReadItem]:
         """Lines and gaps up to an offset, as far as they are available."""
         end = min(end, self._wanted_end())
         # A gap at the current position comes before the text after it, also at the start.
-        for item in self._missing_here():
-            yield item
+        for missing in self._missing_here():
+            yield missing
         while self.lines.expected < end:
             found = False
             async with aclosing(self._next(end)) as pieces:
@@ -255,15 +264,18 @@ class StreamView:
         for gap in self._new_gaps():
             yield gap
 
-    def _items_of(self, piece: Piece) -> Iterator[Lines | Gap]:
+    def _items_of(self, piece: Piece | PackedFrame) -> Iterator[ReadItem]:
+        if isinstance(piece, PackedFrame):
+            yield PassedFrame(piece, self.lines.pass_frame(piece))
+            return
         whole = self._mended(piece) if self._ragged else piece
         for part in self._between_gaps(whole):
             yield from self._taken(part)
 
     def _taken(self, part: Piece) -> Iterator[Lines | Gap]:
-        lines = self.lines.take(part)
-        if lines is not None and self._start.fits(lines):
-            yield self._trimmed(lines)
+        for lines in self.lines.all_lines(part):
+            if self._start.fits(lines):
+                yield self._trimmed(lines)
         yield from self._missing_here()
 
     def _missing_here(self) -> Iterator[Lines | Gap]:
@@ -377,6 +389,7 @@ class StreamView:
             return
         self.lines = LineAssembler(Position(at, 0))
         async for piece in self._next(end):
+            assert isinstance(piece, Piece)
             text = piece.starting_at(at).text[: end - at]
             at += len(text)
             yield text
@@ -405,16 +418,38 @@ class StreamView:
             at, lines.end, lines.time_ms, lines.late, lines.text[begin:], lines.count - skip
         )
 
-    async def _next(self, end: int) -> AsyncGenerator[Piece]:
+    def _form_of(self, placed: PlacedFrame) -> FrameForm:
+        """How to read a stored frame: piece by piece if a part of it may not be wanted."""
+        start, (first_ms, last_ms) = self._start, placed.times_ms
+        begin, end = placed.begin, placed.end.offset
+        is_wanted = (
+            begin.line >= start.line
+            and begin.offset >= start.offset
+            and first_ms >= start.time_ms
+            and (start.until_ms is None or last_ms <= start.until_ms)
+        )
+        if (
+            self._ragged
+            or not is_wanted
+            or not placed.frame.is_in_order
+            or any(begin.offset <= each.at.offset <= end for each in self._gaps())
+        ):
+            return FrameForm.READS
+        if self.form is FrameForm.PACKED and not (placed.frame.lines and self.lines.can_pass):
+            return FrameForm.WHOLE
+        return self.form
+
+    async def _next(self, end: int) -> AsyncGenerator[Piece | PackedFrame]:
         offset = self.lines.expected
         fed = self.fed
         if fed is not None and (pieces := fed.pieces(offset)):
             for piece in pieces:
                 yield piece
         elif self.stored is not None and offset < self.stored.end.offset:
-            async with aclosing(self._archive.pieces(self.stored, offset, end)) as stored:
-                async for piece in stored:
-                    yield piece
+            pieces_of = self._archive.pieces
+            async with aclosing(pieces_of(self.stored, offset, end, self._form_of)) as stored:
+                async for each in stored:
+                    yield each
         elif self.feed is not None and fed is not None and offset < fed.end.offset:
             try:
                 fetched = await self.feed.fetch((self.name.kind, self.name.source), offset)
