@@ -38,7 +38,8 @@ _FALLBACK_SHELL = "/bin/sh"
 _PATH = b"/usr/local/bin:/usr/bin:/bin"
 _SIGNALS = tuple(int(each) for each in signal.valid_signals())
 _STALE = (b"LINES", b"COLUMNS")
-_V1_PREFERRED = "freezer"
+_V2 = "0::"
+"""Begins the line of the unified hierarchy in `/proc/PID/cgroup`."""
 
 
 class CanNotEnter(Exception):
@@ -150,7 +151,7 @@ def _least(one: int, other: int) -> int:
 def _join_groups(folders: Sequence[str]) -> None:
     for folder in folders:
         try:
-            _write(f"{folder}/cgroup.procs", b"0")
+            _join(folder)
         except OSError as error:
             reason = (
                 f"the job's control group can't be joined ({errno.errorcode[error.errno or 0]})"
@@ -158,6 +159,17 @@ def _join_groups(folders: Sequence[str]) -> None:
             raise CanNotEnter(reason) from None
     with suppress(OSError):
         _write("/proc/self/oom_score_adj", str(OOM_SCORE).encode())
+
+
+def _join(folder: str) -> None:
+    """v1 can move the thread that writes, and this process has no other.
+
+    Moving a whole process makes the kernel wait for every CPU (`Foresight`). v2 knows only that.
+    """
+    try:
+        _write(f"{folder}/tasks", b"0")
+    except FileNotFoundError:
+        _write(f"{folder}/cgroup.procs", b"0")
 
 
 def _write(path: str, text: bytes) -> None:
@@ -282,13 +294,15 @@ class Foresight:
 
     The first move in a while makes the kernel wait for an RCU grace period on every CPU. That takes
     5 to 20 ms, most of the time of entering a job. Moves soon after do not wait. So the helper
-    starts a move that changes nothing while it searches for the job's process.
+    starts a move that changes nothing while it searches for the job's process. With v1 a move need
+    not wait (`_join`), so this does nothing there.
     """
 
     def __init__(
         self, proc: Path = Path("/proc"), control_groups: Path = Path("/sys/fs/cgroup")
     ) -> None:
-        self._file = next((each for each in _own(proc, control_groups) if _names_me(each)), None)
+        file = _own(proc, control_groups)
+        self._file = file if file is not None and _names_me(file) else None
 
     def begin(self) -> None:
         """Return at once. A thread waits for the move and touches nothing else."""
@@ -297,17 +311,15 @@ class Foresight:
                 _thread.start_new_thread(_move_here, (self._file,))
 
 
-def _own(proc: Path, control_groups: Path) -> list[str]:
+def _own(proc: Path, control_groups: Path) -> str | None:
+    """The file of its group in the only hierarchy; None if there are others, which are v1's."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
-        return []
-    found = []
-    for line in sorted(lines, key=lambda line: f":{_V1_PREFERRED}:" not in line):
-        _, controllers, path = line.split(":", 2)
-        names = [controllers.removeprefix("name=")] if controllers else ["", "unified"]
-        found += [f"{control_groups}/{name}{path}/cgroup.procs" for name in names]
-    return found
+        return None
+    if len(lines) != 1 or not lines[0].startswith(_V2):
+        return None
+    return f"{control_groups}{lines[0].removeprefix(_V2)}/cgroup.procs"
 
 
 def _names_me(file: str) -> bool:

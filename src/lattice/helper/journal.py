@@ -37,7 +37,7 @@ class HelperJournal:
 
     def __init__(self, clock: Clock, descriptor: int | None = None) -> None:
         self._clock = clock
-        self._descriptor = sys.stderr.fileno() if descriptor is None else descriptor
+        self.descriptor = sys.stderr.fileno() if descriptor is None else descriptor
 
     def note(self, event: str, peer: Peer | None = None, **facts: str | float) -> None:
         line: dict[str, object] = {"time": self._clock.now().isoformat(), "event": event}
@@ -48,6 +48,6 @@ class HelperJournal:
             for name, value in facts.items()
         }
         try:
-            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+            os.write(self.descriptor, json.dumps(line).encode() + b"\n")
         except OSError:
             return  # a full or closed log must not interrupt an act

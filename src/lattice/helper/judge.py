@@ -69,11 +69,20 @@ class GrantClaim:
 def claim_of(packet: bytes) -> GrantClaim:
     """The verb and the user from the grant; empty if they can't be parsed."""
     try:
-        text, verb, _ = read_request(packet)
-        _, payload, _ = read_written(text)
-        return GrantClaim(verb.name, read_payload(payload).user)
+        asked = read_unchecked(packet)
     except (BadQuestion, BadGrant):
         return GrantClaim()
+    return GrantClaim(asked.verb.name, asked.user)
+
+
+def read_unchecked(packet: bytes) -> AskedGrant:
+    """Parse a request with a grant, for callers that need no check or have had one.
+
+    Raises `BadQuestion`, `BadGrant`.
+    """
+    text, verb, question = read_request(packet)
+    _, payload, _ = read_written(text)
+    return AskedGrant(verb, question, read_payload(payload))
 
 
 class Refusal(Exception):

@@ -4,7 +4,8 @@ The main process only receives, checks and forks; it starts no thread. It closes
 are silent for 5 s. While all slots are taken, a request waits in a queue, and after 5 s gets the
 answer "busy". No grant is used up before it has a slot. A child that stays connected
 (`Verb.lasting`) takes one of a few separate slots. If none is free, the oldest conversation is
-ended for the new one.
+ended for the new one. A child that opened a terminal goes on as its holder, without a slot
+(`terminal_children`).
 
 Verbs with a share have their own slots, with a limit for each user. A request that waits for one of
 those does not delay requests with a free slot. A user may have 8 requests waiting for a verb.
@@ -26,16 +27,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from lattice.base import packet
-from lattice.domain.privileged import (
-    MOST_OUTPUTS,
-    Answer,
-    HelperRole,
-    Outcome,
-    write_answer,
-)
+from lattice.domain.privileged import Answer, Enter, Outcome, SetClock, write_answer
 from lattice.helper.child_slots import Child, ChildSlots, SlotShare
 from lattice.helper.journal import HelperJournal, Peer, peer_of
 from lattice.helper.judge import AskedGrant, GrantClaim, GrantJudge, Refusal, claim_of
+from lattice.helper.responder import Act, Responder
+from lattice.helper.terminal_children import TerminalChildren, TerminalOpener
 
 _SILENCE_S = 5.0
 _MOST_WAITING = 64
@@ -55,8 +52,6 @@ _TOO_MANY_YOURS = Refusal(
 _MOST_LASTING = 2
 _TOO_MANY_LASTING = Refusal(Outcome.BUSY, "too many conversations at once", "busy")
 
-Act = Callable[[AskedGrant, Sequence[int]], tuple[Answer, Sequence[int]]]
-"""Handles a request: returns the answer, and descriptors to pass with it."""
 Stay = Callable[[AskedGrant, socket.socket], None]
 """Continues a lasting verb after its answer; the child ends when this returns."""
 
@@ -123,17 +118,21 @@ class HelperListener:
         longest_s: float,
         stay: Stay | None = None,
         longest_stay_s: float = 0.0,
+        opener: TerminalOpener | None = None,
         shares: Mapping[str, SlotShare] | None = None,
         slow_s: float | None = None,
     ) -> None:
-        """`shares`, by the name of a verb: these verbs have their own slots.
+        """`opener` holds the terminal that an `enter` opened, in its child.
+
+        `shares`, by the name of a verb: these verbs have their own slots.
 
         `slow_s`: after how long a child takes no normal slot; None: when it is killed.
         """
         self._listener = listener
         self._judge = judge
-        self._act = act
         self._journal = journal
+        self._responder = Responder(act, journal)
+        self._terminals = TerminalChildren(self._responder, opener, journal)
         self._longest_s = longest_s
         self._visitors: dict[int, _Visitor] = {}
         self._queue: deque[_Waiting] = deque()
@@ -162,6 +161,8 @@ class HelperListener:
             self._show_out()
             self._reap()
             self._serve()
+            self._terminals.tend(idle=not self._visitors and not self._queue)
+        self._terminals.close()
         self._selector.unregister(self._listener)
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
@@ -175,7 +176,8 @@ class HelperListener:
     def _patience_s(self) -> float:
         if self._queue:
             return _TURN_S
-        return _TICK_S if self._visitors or self._running else _REST_S
+        awaits = self._visitors or self._running or self._terminals.is_due
+        return _TICK_S if awaits else _REST_S
 
     @property
     def _running(self) -> int:
@@ -262,13 +264,18 @@ class HelperListener:
         answer = self._judge.answered(asked)
         slots, longest_s = self._find_room_for(asked)
         if answer is not None:
-            self._record(visitor.peer, asked, replace(answer, output=""), 0.0)
+            self._responder.record(visitor.peer, asked, replace(answer, output=""), 0.0)
+            if isinstance(asked.question, SetClock):
+                self._terminals.renew()
             with suppress(OSError):
                 packet.send(visitor.connection, write_answer(answer))
             return
-        pid = os.fork()
-        if pid == 0:
-            self._answer(visitor, asked, waiting.descriptors)
+        if isinstance(asked.question, Enter):
+            pid = self._terminals.start(waiting.body, visitor.connection, waiting.descriptors)
+        else:
+            pid = os.fork()
+            if pid == 0:
+                self._answer(visitor, asked, waiting.descriptors)
         now = time.monotonic()
         slots.take(pid, Child(asked, visitor.peer, now + longest_s), now)
 
@@ -306,43 +313,14 @@ class HelperListener:
                 other.connection.close()
             for waiting in self._queue:
                 waiting.close()
-            begun = time.monotonic()
-            answer, passed = self._act(asked, descriptors)
-            self._record(visitor.peer, asked, answer, time.monotonic() - begun)
-            visitor.connection.setblocking(True)
-            packet.send(
-                visitor.connection, write_answer(answer), passed, most_descriptors=MOST_OUTPUTS
-            )
-            if asked.verb.lasting and self._stay is not None and answer.outcome is Outcome.DONE:
+            self._terminals.close_copies()
+            outcome = self._responder.respond(visitor.connection, visitor.peer, asked, descriptors)
+            if asked.verb.lasting and self._stay is not None and outcome is Outcome.DONE:
                 self._stay(asked, visitor.connection)
         except Exception as error:  # noqa: BLE001 - a defect must not leak out of the child
-            self._journal.note(
-                "defect", visitor.peer, verb=asked.verb.name, reason=f"{type(error).__name__}"
-            )
-            with suppress(OSError):
-                broken = Answer(outcome=Outcome.BROKEN, message="the helper failed here")
-                packet.send(visitor.connection, write_answer(broken))
+            self._responder.report_defect(visitor.connection, visitor.peer, asked.verb.name, error)
         finally:
             os._exit(0)
-
-    def _record(self, peer: Peer, asked: AskedGrant, answer: Answer, seconds: float) -> None:
-        grant, job = asked.grant, asked.job_id
-        # A gate's message may be the output of a user's own program.
-        message = answer.message if asked.verb.role is HelperRole.NODE else ""
-        reason = {"reason": message} if message else {}
-        self._journal.note(
-            "act",
-            peer,
-            verb=asked.verb.name,
-            grant=grant.id if grant else "",
-            subject=grant.subject if grant else "",
-            user=asked.user,
-            job=answer.output if asked.verb.name == "submit" else str(job or ""),
-            outcome=answer.outcome.value,
-            exit_code=answer.exit_code,
-            seconds=round(seconds, 3),
-            **reason,
-        )
 
     def _refuse(self, visitor: _Visitor, refusal: Refusal) -> None:
         self._journal.note(
@@ -376,11 +354,14 @@ class HelperListener:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 child = slots.leave(pid)
+                self._terminals.ended(pid)
                 if os.WIFSIGNALED(status):
                     reason = f"signal {os.WTERMSIG(status)}"
                     self._journal.note(
                         "ended", child.peer, verb=child.asked.verb.name, reason=reason
                     )
+            elif self._terminals.has_answered(pid):
+                slots.leave(pid)
         for pid, child in slots.overdue(time.monotonic()):
             # A child ends its own program in time; this is for one that can't.
             self._journal.note("killed", child.peer, verb=child.asked.verb.name)

@@ -46,13 +46,14 @@ from lattice.helper.jobgroups import JobPids
 from lattice.helper.journal import HelperJournal
 from lattice.helper.judge import AskedGrant, GrantJudge
 from lattice.helper.latency import start_latency
-from lattice.helper.listen import Act, HelperListener, SocketRefused, Stay, bind
+from lattice.helper.listen import HelperListener, SocketRefused, Stay, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
 from lattice.helper.probe_base import JobFinder, ProbeSlots
 from lattice.helper.probing_verbs import Probing, find_py_spy
 from lattice.helper.programs import find_program
+from lattice.helper.responder import Act
 from lattice.helper.sessions import HelperSessions
 from lattice.helper.terminal_process import TerminalProcess
 from lattice.helper.terminal_verbs import Attaching
@@ -141,7 +142,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
     kernel = Kernel()
-    stay = None
+    stay = attaching = None
     if role is HelperRole.GATE:
         act = _gate(options, kernel, served)
     else:
@@ -149,7 +150,6 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
             hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s
         )
         holding = TerminalProcess(kernel, clock, journal, times)
-        attaching = None
         if sessions is not None:
             tools = not options.no_tools
             attaching = Attaching(
@@ -172,7 +172,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
         stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
     endpoint = bind(options.socket, served.pw_gid)
     keep_only(kernel, _CAPABILITIES[role])
-    return _listener(options, endpoint, judge, act, journal, stay)
+    return _listener(options, endpoint, judge, act, journal, stay, attaching)
 
 
 def _folder(
@@ -201,6 +201,7 @@ def _listener(
     act: Act,
     journal: HelperJournal,
     stay: Stay | None,
+    attaching: Attaching | None,
 ) -> HelperListener:
     return HelperListener(
         endpoint,
@@ -211,6 +212,7 @@ def _listener(
         longest_s=options.timeout_s + _SLACK_S,
         stay=stay,
         longest_stay_s=LONGEST_S + _SLACK_S,
+        opener=attaching,
         shares=gate_shares(options.most_at_once) if options.role == HelperRole.GATE.value else None,
         # Beside an agent, requests are about jobs, and a job can make them hang.
         slow_s=_SLOW_S if options.role == HelperRole.NODE.value else None,

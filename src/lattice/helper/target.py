@@ -22,6 +22,7 @@ from lattice.helper.process import (
     Pinned,
     environment_of,
     has_ended,
+    identity_of,
     pinned,
     status_of,
     text_of,
@@ -139,6 +140,19 @@ def find_target(
             with as_files_of(kernel, uid):
                 target.environment.update(environment_of(process.folder) or {})
         yield target
+
+
+def rehearse_target(kernel: Kernel, proc: Path) -> None:
+    """Read of this process what `find_target` reads of a job's, and keep nothing."""
+    with suppress(OSError), as_files_of(kernel, os.geteuid()):
+        folder = os.open(proc / "self", _READ | os.O_DIRECTORY)
+        try:
+            identity_of(folder, 0)
+            status_of(text_of(folder, "status"))
+            read_limits(text_of(folder, "limits"))
+            environment_of(folder)
+        finally:
+            os.close(folder)
 
 
 def _choose(

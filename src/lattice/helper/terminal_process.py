@@ -1,13 +1,13 @@
-"""The process of a holder: a fork of the helper that starts the program and stays to its end.
+"""The process of a holder: a child of the helper that starts the program and stays to its end.
 
-It runs outside the job; otherwise it could not report the job's end. Once the program runs, it
-drops every right except sending signals, and every descriptor that it does not need.
+It runs outside the job; otherwise it could not report the job's end. Once the program runs and the
+request is answered, it drops every right except sending signals, and every descriptor that it does
+not need.
 """
 
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
 import signal
 import socket
@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from lattice.base.clock import Clock
 from lattice.domain.privileged import Enter
@@ -36,6 +35,12 @@ START_S = 8.0
 _UNLOCK, _PEER = 0x40045431, 0x5441
 _IUTF8 = 0x4000
 _LARGEST_REPORT = 64 * 1024
+_THREADS = Path("/proc/self/task")
+_PAUSE_S = 0.0005
+
+
+class NotStarted(Exception):
+    """Nothing runs; the text is for the owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +56,30 @@ class HeldProgram:
     folder: int
     """The folder of the listening socket."""
     belongs_to: Mapping[str, str]
-    report: int
-    """The descriptor for `+` when the program runs, and otherwise for the reason."""
+
+    def discard(self) -> None:
+        """Remove the session's socket, and close what belongs to it."""
+        self.unlink()
+        self.connection.close()
+        self.listener.close()
+        os.close(self.folder)
+
+    def unlink(self) -> None:
+        with suppress(OSError):
+            os.unlink(self.question.session, dir_fd=self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedProgram:
+    """A program that runs, and what its process reported before."""
+
+    held: HeldProgram
+    shell: LoginShell
+    entry: EntryReport
 
 
 class TerminalProcess:
-    """Created once in the helper; `hold` runs in a fork of it."""
+    """Created once in the helper; each child uses it for one program."""
 
     def __init__(
         self, kernel: Kernel, clock: Clock, journal: HelperJournal, times: HolderTimes
@@ -66,30 +89,38 @@ class TerminalProcess:
         self._journal = journal
         self._times = times
 
-    def hold(self, held: HeldProgram) -> NoReturn:
-        """Never returns."""
+    def start(self, held: HeldProgram) -> StartedProgram:
+        """Start the program. Raises `NotStarted`; then nothing of the session is left."""
+        try:
+            return self._started(held)
+        except Exception as error:  # noqa: BLE001 - the journal has its type
+            held.discard()
+            refused = isinstance(error, NotStarted)
+            self._note_end(held, EndCause.FAILED, "" if refused else type(error).__name__)
+            raise NotStarted(str(error) if refused else "it could not be started") from None
+
+    def hold(self, started: StartedProgram) -> None:
+        """Hold the terminal until its end. The process must then end at once."""
         cause: EndCause | None = EndCause.FAILED
         reason = ""
         try:
-            os.setsid()
-            _forget_handlers()
-            gc.freeze()
-            cause = self._hold(held)
+            cause = self._hold(started)
         except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper's code
             reason = type(error).__name__
         finally:
-            with suppress(OSError):
-                os.unlink(held.question.session, dir_fd=held.folder)
-            self._journal.note(
-                "session ended",
-                session=held.question.session,
-                user=held.method.owner.account.pw_name,
-                cause=cause.value if cause is not None else "",
-                reason=reason,
-            )
-            os._exit(0)
+            started.held.unlink()
+            self._note_end(started.held, cause, reason)
 
-    def _hold(self, held: HeldProgram) -> EndCause | None:
+    def _note_end(self, held: HeldProgram, cause: EndCause | None, reason: str) -> None:
+        self._journal.note(
+            "session ended",
+            session=held.question.session,
+            user=held.method.owner.account.pw_name,
+            cause=cause.value if cause is not None else "",
+            reason=reason,
+        )
+
+    def _started(self, held: HeldProgram) -> StartedProgram:
         streams, inner = _streams(self._kernel, held.method.owner, held.question)
         pid, progress = self._start(held, inner)
         for each in set(inner):
@@ -101,24 +132,27 @@ class TerminalProcess:
         if entry.fault:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            os.write(held.report, b"!" + entry.fault.encode(errors="replace"))
-            return EndCause.FAILED
-        os.write(held.report, b"+")
-        shell = LoginShell(pid, streams)
+            raise NotStarted(entry.fault)
+        return StartedProgram(held, LoginShell(pid, streams), entry)
+
+    def _hold(self, started: StartedProgram) -> EndCause | None:
+        held, shell = started.held, started.shell
         self._give_up_rights()
+        signal.alarm(0)
+        streams, target = shell.streams, held.method.target
         needed = [each.descriptor for each in streams.sources] + [streams.input, shell.pidfd]
         needed += [held.connection.fileno(), held.listener.fileno(), held.folder]
-        _close_others({*needed, held.method.target.group, held.method.target.anchor})
+        close_others({*needed, target.group, target.anchor, self._journal.descriptor})
         holder = Holder(
             shell,
             held.connection,
             held.listener,
             belongs_to=held.belongs_to,
-            job_is_over=held.method.target.job_is_over,
+            job_is_over=target.job_is_over,
             clock=self._clock,
             times=self._times,
         )
-        holder.begin(_started(held, pid, entry))
+        holder.begin(_message(started))
         holder.run()
         shell.reap()
         return holder.cause
@@ -151,16 +185,19 @@ class TerminalProcess:
         return pid, progress
 
     def _give_up_rights(self) -> None:
+        # Each thread has its own rights. `Foresight` may have one, which ends by itself.
+        while len(list(_THREADS.iterdir())) > 1:
+            time.sleep(_PAUSE_S)
         self._kernel.set_capabilities((Capability.KILL,))
         self._kernel.forbid_new_privileges()
         self._kernel.hide_memory()
 
 
-def _forget_handlers() -> None:
+def forget_handlers() -> None:
+    """Let signals end this process as usual; a terminal that closes must not end it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.alarm(0)
 
 
 def _streams(kernel: Kernel, owner: Owner, question: Enter) -> tuple[Streams, tuple[int, int, int]]:
@@ -197,20 +234,21 @@ def _hear(progress: int, patience_s: float) -> EntryReport:
     return EntryReport(f"it did not start within {patience_s:g} s: a file system may hang", "", ())
 
 
-def _started(held: HeldProgram, pid: int, entry: EntryReport) -> Started:
+def _message(started: StartedProgram) -> Started:
+    held, entry = started.held, started.entry
     return Started(
         node=held.node,
         user=held.method.owner.account.pw_name,
         step=held.method.target.step,
-        pid=pid,
+        pid=started.shell.pid,
         directory=entry.directory,
         accounted=bool(held.method.guests),
         warnings=(*held.warnings, *entry.warnings),
     )
 
 
-def _close_others(needed: Collection[int]) -> None:
-    """Standard error stays open for the journal; the other two become /dev/null."""
+def close_others(needed: Collection[int]) -> None:
+    """Close all descriptors but these. Standard error stays; the other two become /dev/null."""
     nothing = os.open("/dev/null", os.O_RDWR)
     for target in (0, 1):
         os.dup2(nothing, target)

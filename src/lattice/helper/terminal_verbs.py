@@ -1,8 +1,8 @@
 """The node's verbs `enter` and `rejoin`: open a terminal in a job, and reconnect to it.
 
-`enter` finds a process of the job and forks a holder (`terminal_process`). It answers when the
-program runs, with one end of a socket pair. `rejoin` connects to the holder's socket (`sessions`)
-and answers with that connection.
+`enter` finds a process of the job and starts the program beside it (`terminal_process`). It answers
+when that runs, with one end of a socket pair. Then its child stays as the holder. `rejoin` connects
+to the holder's socket (`sessions`) and answers with that connection.
 
 The text of a refusal is for the owner of the job.
 """
@@ -10,23 +10,35 @@ The text of a refusal is for the owner of the job.
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from lattice.base import packet
-from lattice.domain.grant import Grant
-from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin
+from lattice.domain.grant import Act, Grant, written
+from lattice.domain.privileged import (
+    Answer,
+    Enter,
+    Outcome,
+    Rejoin,
+    write_answer,
+    write_request,
+)
 from lattice.helper.account import answers_refusals, granted_owner
 from lattice.helper.holder import ADMITTED
 from lattice.helper.job_entry import EntryMethod, Foresight, Owner
 from lattice.helper.jobgroups import JobGroups, find_job
+from lattice.helper.judge import read_unchecked
 from lattice.helper.privilege import Kernel
-from lattice.helper.process import is_readable
 from lattice.helper.sessions import HelperSessions, NoRoom
-from lattice.helper.target import NoTarget, ProbeTarget, find_target
-from lattice.helper.terminal_process import START_S, HeldProgram, TerminalProcess
+from lattice.helper.target import NoTarget, ProbeTarget, find_target, rehearse_target
+from lattice.helper.terminal_process import (
+    START_S,
+    HeldProgram,
+    NotStarted,
+    StartedProgram,
+    TerminalProcess,
+)
 from lattice.helper.tools import PATIENCE_S
 
 UNCONTAINED = (
@@ -37,6 +49,8 @@ _PROC = Path("/proc")
 _CLOCKS_DIFFER_S = 5.0
 _SLACK_S = 2.0
 _LONGEST_S = START_S + PATIENCE_S + _SLACK_S
+_MADE_UP = Grant(id="0" * 32, act=Act.ATTACH, place="", subject="", user="", issued=0, expires=0)
+_ANY_TERMINAL = Enter("0" * 32, (), "", 1, 1, "", False)
 _NO_SESSION = "There is no such session on this node: it is over, or was away for too long."
 
 
@@ -69,6 +83,9 @@ class Attaching:
         self._foresight = foresight
         self._to_server_time = to_server_time
         self._at = at
+        self._started: StartedProgram | None = None
+        self._opened: ExitStack | None = None
+        """Descriptors of the target: the holder needs some of them until its process ends."""
 
     @answers_refusals
     def enter(
@@ -84,9 +101,14 @@ class Attaching:
         try:
             groups = self._groups(grant, uid)
             guests = _guests(groups, question)
-            with find_target(self._kernel, _PROC, groups, uid, grant.job_id) as target:
-                return self._enter(grant, question, owner, target, guests)
-        except NoTarget as refusal:
+            with ExitStack() as opened:
+                target = opened.enter_context(
+                    find_target(self._kernel, _PROC, groups, uid, grant.job_id)
+                )
+                connection = self._enter(grant, question, owner, target, guests)
+                self._opened = opened.pop_all()
+                return Answer(outcome=Outcome.DONE), (connection.detach(),)
+        except (NoTarget, NotStarted) as refusal:
             return _failed(str(refusal)), ()
         except NoRoom as refusal:
             return Answer(outcome=Outcome.BUSY, message=str(refusal)), ()
@@ -108,10 +130,10 @@ class Attaching:
         owner: Owner,
         target: ProbeTarget,
         guests: Sequence[str],
-    ) -> tuple[Answer, Sequence[int]]:
+    ) -> socket.socket:
+        """The client's end of the terminal. Raises `NoRoom`, `NotStarted`."""
         listener, folder = self._sessions.claim(owner.account.pw_uid, question.session)
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        result, report = os.pipe()
         method = EntryMethod(
             kernel=self._kernel, target=target, owner=owner, guests=guests, at=self._at
         )
@@ -124,21 +146,25 @@ class Attaching:
             listener=listener,
             folder=folder,
             belongs_to=_belonging(grant),
-            report=report,
         )
-        if os.fork() == 0:
-            self._holding.hold(held)
-        os.close(report)
-        os.close(folder)
-        ours.close()
-        listener.close()
-        word = _word(result)
-        os.close(result)
-        if word[:1] == b"+":
-            return Answer(outcome=Outcome.DONE), (theirs.detach(),)
-        theirs.close()
-        reason = word[1:].decode(errors="replace") or "it could not be started"
-        return _failed(reason), ()
+        try:
+            self._started = self._holding.start(held)
+        except NotStarted:
+            theirs.close()
+            raise
+        return theirs
+
+    def rehearse(self) -> None:
+        """Read a made-up request, and search for a job that no node has."""
+        read_unchecked(write_request(written("", _MADE_UP.payload(), b""), _ANY_TERMINAL))
+        find_job(self._control_groups, self._node, 0, 0)
+        rehearse_target(self._kernel, _PROC)
+        write_answer(_failed(""))
+
+    def hold(self) -> None:
+        """Hold the terminal that `enter` opened, until its end. The process must then end."""
+        if self._started is not None:
+            self._holding.hold(self._started)
 
     @answers_refusals
     def rejoin(
@@ -176,11 +202,6 @@ def _owner(grant: Grant, descriptors: Sequence[int]) -> Owner:
 def _belonging(grant: Grant) -> dict[str, str]:
     """The values that identify the owner of a session."""
     return {"user": grant.user, "subject": grant.subject, "job": str(grant.job_id)}
-
-
-def _word(descriptor: int) -> bytes:
-    ready = is_readable(descriptor, _LONGEST_S)
-    return os.read(descriptor, packet.LARGEST_BYTES) if ready else b""
 
 
 def _failed(message: str) -> Answer:

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lattice.base.errors import ConfigurationError
-from lattice.base.fast_start.connector import BadReply
+from lattice.base.fast_start.connector import BadReply, Unreached
 from lattice.base.fast_start.http1 import HttpTarget, StreamedReply, _Stream, tls_context
+from tests.eventually import eventually
 from tests.fakes.web import Answer, web
 
 
@@ -419,3 +420,32 @@ def test_a_stream_may_be_silent_for_so_long_and_no_longer() -> None:
 def test_any_stream_ends_in_pieces_or_an_oserror(tail: bytes) -> None:
     with suppress(OSError):
         pieces(CHUNKED + tail, silence_s=2.0)
+
+
+def test_other_work_is_done_while_a_server_prepares_its_part_of_tls() -> None:
+    first: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def meanwhile() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                first.append(connection.recv(1))
+
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Unreached):
+            HttpTarget(context=tls_context()).connect((url,), meanwhile=meanwhile)
+    assert first == [b"\x16"], "once, after the client's first message"
+
+
+def test_other_work_is_done_while_a_server_prepares_its_reply() -> None:
+    done: list[str] = []
+    with web({"/": {}}) as server:
+
+        def meanwhile() -> None:
+            eventually(lambda: server.requests)
+            done.append("after the request was sent")
+
+        connection = HttpTarget().connect((server.url,))
+        with connection.upgrade(server.url + "/", {}, meanwhile=meanwhile) as reply:
+            assert reply.status == 200
+    assert done == ["after the request was sent"]

@@ -14,7 +14,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.base.loglines import REDACTED, redact_text
+from lattice.base.loglines import _SECRET_TEXT, REDACTED, redact_text, redacted
 from lattice.base.logs import configure_logging, request_context
 from tests.fakes.identity_provider import b64
 
@@ -150,6 +150,45 @@ def test_endless_text_is_cut() -> None:
 @pytest.mark.timing
 def test_endless_text_is_cut_within_five_seconds() -> None:
     assert _cut_endless_text() < 5
+
+
+_PIECES = st.sampled_from(
+    (
+        *(
+            "token",
+            "Secret",
+            "PASSWORD",
+            "bearer",
+            "BASIC",
+            "ba\u017fic",
+            "bas\u0131c",
+            "negotiate",
+        ),
+        *("-----BEGIN RSA PRIVATE KEY-----", "-----END", "eyJhbGciOiJFUzI1NiJ9", "ew0KICAiYWxnIj"),
+        *("abcdefghijklmnop", "?code", "&Sig", "://", "user:", "x", "\u212a"),
+        *("=", ".", "@", " ", "'", '"', ":", "-", "\n", "\t"),
+    )
+)
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join))
+def test_every_pattern_is_applied_where_it_matches(text: str) -> None:
+    expected = text
+    for pattern, instead, _ in _SECRET_TEXT:
+        expected = pattern.sub(instead, expected)
+    assert redact_text(text) == expected
+
+
+def test_a_name_is_judged_the_same_each_time() -> None:
+    long = "x" * 100 + "_token"
+    for _ in range(2):
+        shown = redacted({"api_key": "a", "key_file": "b", long: "c", f"at {TOKEN}": "d"})
+        assert shown == {
+            "api_key": REDACTED,
+            "key_file": "b",
+            long: REDACTED,
+            f"at {REDACTED}": "d",
+        }
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

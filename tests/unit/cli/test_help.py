@@ -120,7 +120,8 @@ def test_reading_a_command_loads_no_click() -> None:
 def test_a_terminal_is_asked_for_before_anything_large_is_loaded() -> None:
     code = (
         "import sys; from lattice.cli.main import main; main(['attach', '7', '--', 'true']);"
-        "heavy = {'click', 'msgspec', 'yaml', 'asyncio', 'pathlib', 'dataclasses', 'inspect'};"
+        "heavy = {'click', 'msgspec', 'yaml', 'asyncio', 'pathlib', 'dataclasses', 'inspect',"
+        "'hashlib', 'termios', 'lattice.client.wire'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     environment = {"LATTICE_API_URL": "http://127.0.0.1:9", "LATTICE_TOKEN": "x"}

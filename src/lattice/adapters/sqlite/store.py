@@ -9,7 +9,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -83,7 +90,7 @@ class SqliteStateStore:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._leases: dict[int, SqliteLease] = {}
-        self._changed = asyncio.Event()
+        self._watches: set[_Watch] = set()
         self._closed = False
 
     def close(self) -> None:
@@ -91,7 +98,8 @@ class SqliteStateStore:
         self._closed = True
         for lease in self._leases.values():
             lease.lose()
-        self._wake()
+        for watch in self._watches:
+            watch.woken.set()
 
     async def get(self, key: str) -> Entry | None:
         """The current value of the key."""
@@ -107,14 +115,16 @@ class SqliteStateStore:
         """Set it unconditionally."""
         check_key(key)
         check_value(key, value)
-        revision = await self._write(lambda: self._database.commit([], [Put(key, value, lease)]))
+        put = Put(key, value, lease)
+        revision = await self._write(lambda: self._database.commit([], [put]), (key,))
         assert revision is not None, "a put expects nothing"
         return revision
 
     async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         """One transaction."""
         check_commit(expect, changes)
-        return await self._write(lambda: self._database.commit(expect, changes))
+        keys = [each.key for each in changes]
+        return await self._write(lambda: self._database.commit(expect, changes), keys)
 
     async def lease(self, ttl_s: int) -> SqliteLease:
         """It lasts as long as the process, because no other process uses the store."""
@@ -136,7 +146,7 @@ class SqliteStateStore:
 
     async def compact(self) -> None:
         """Delete the history of all changes so far."""
-        await self._write(lambda: self._database.compact(self._database.revision))
+        await self._do(lambda: self._database.compact(self._database.revision))
 
     @asynccontextmanager
     async def watch(
@@ -151,33 +161,73 @@ class SqliteStateStore:
             await batches.aclose()
 
     async def _batches(self, prefix: str, after: int) -> AsyncGenerator[tuple[Changed, ...]]:
-        while True:
-            changed = self._changed
-            read = lambda: self._database.history(prefix, after, _READ_AT_ONCE)  # noqa: B023, E731
-            batches, reach = await self._do(read)
-            for batch in batches:
-                yield batch
-            if reach == after:
-                await changed.wait()
-            after = reach
+        watch = _Watch(prefix, after)
+        self._watches.add(watch)
+        try:
+            while True:
+                after = watch.reach
+                watch.woken.clear()
+                read = lambda: self._database.history(prefix, after, _READ_AT_ONCE)  # noqa: B023, E731
+                batches, watch.reach = await self._do(read)
+                for batch in batches:
+                    yield batch
+                if watch.reach < after + _READ_AT_ONCE:
+                    await watch.wait()
+        finally:
+            self._watches.discard(watch)
 
     async def _do(self, act: Callable[[], T]) -> T:
         if self._closed:
             raise Unavailable("The server is stopping.", hint="Try again in a few seconds.")
         return await self._loop.run_in_executor(self._worker, act)
 
-    async def _write(self, act: Callable[[], T]) -> T:
+    async def _write(
+        self, act: Callable[[], int | None], keys: Collection[str] | None = None
+    ) -> int | None:
+        """Do it, and wake the watches of these keys; None: of all."""
+
         # The worker wakes readers, not the caller: that may be cancelled before it is done.
-        def write() -> T:
-            done = act()
-            self._loop.call_soon_threadsafe(self._wake)
-            return done
+        def write() -> int | None:
+            revision = act()
+            if revision is not None:
+                self._loop.call_soon_threadsafe(self._written, revision, keys)
+            return revision
 
         return await self._do(write)
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def _written(self, revision: int, keys: Collection[str] | None) -> None:
+        for watch in self._watches:
+            watch.written(revision, keys)
+
+
+class _Watch:
+    """How far one reader of the history is. It reads only when its own keys may have changed."""
+
+    def __init__(self, prefix: str, after: int) -> None:
+        self._prefix = prefix
+        self._waits = False
+        self.reach = after
+        """The last revision that was read, or that has none of its keys."""
+        self.woken = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return when there may be something to read."""
+        self._waits = True
+        try:
+            await self.woken.wait()
+        finally:
+            self._waits = False
+
+    def written(self, revision: int, keys: Collection[str] | None) -> None:
+        """Note a write. The writes come in order."""
+        if self._waits and not self.woken.is_set():
+            if revision <= self.reach:
+                return
+            of_others = keys is not None and not any(key.startswith(self._prefix) for key in keys)
+            if of_others and revision == self.reach + 1:
+                self.reach = revision
+                return
+        self.woken.set()
 
 
 @contextmanager

@@ -69,14 +69,22 @@ class Connector:
         self._timeout_s = timeout_s
         self._stagger_s = stagger_s
 
-    def connect(self, urls: Sequence[str], deadline: float) -> tuple[str, socket.socket]:
+    def connect(
+        self,
+        urls: Sequence[str],
+        deadline: float,
+        *,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> tuple[str, socket.socket]:
         """The first address that answers, and the connection; raises `Unreached`.
 
-        A refused certificate ends the race at once, because such a server has not died.
+        `meanwhile` is called once, while a server is about to answer. A refused certificate ends
+        the race at once, because such a server has not died.
         """
         # A call with a short deadline must not spend all of it on the first address.
         left_s = max(deadline - time.monotonic(), 0.001)
-        race = _Race(self._steps, urls, min(self._stagger_s, left_s / 3), self._timeout_s, deadline)
+        stagger_s = min(self._stagger_s, left_s / 3)
+        race = _Race(self._steps, urls, stagger_s, self._timeout_s, deadline, meanwhile)
         try:
             url, connection = race.run()
         finally:
@@ -158,8 +166,10 @@ class _Race:
         stagger_s: float,
         timeout_s: float,
         deadline: float,
+        meanwhile: Callable[[], None] | None,
     ) -> None:
         self._steps = steps
+        self._meanwhile = meanwhile
         self._stagger_s = stagger_s
         self._timeout_s = timeout_s
         self._deadline = deadline
@@ -218,6 +228,9 @@ class _Race:
             return None
         self._running[connection.fileno()] = attempt
         self._poll.register(connection.fileno(), events)
+        if self._meanwhile is not None and events == select.POLLIN:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
         return None
 
     def _failed(self, attempt: _Attempt, error: OSError) -> None:

@@ -16,7 +16,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import SplitResult, urlsplit
@@ -177,14 +177,21 @@ class HttpTarget:
         self._timeout_s = timeout_s
         self._connector = Connector(self._trust, environment or {}, timeout_s=connect_timeout_s)
 
-    def connect(self, urls: Sequence[str], *, timeout_s: float | None = None) -> Connection:
+    def connect(
+        self,
+        urls: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Connection:
         """A connection to the first of several servers that answers, for one request.
 
-        If it raises `Unreached`, nothing was sent to any of them.
+        `meanwhile` is called once, while a server is about to answer. If this raises `Unreached`,
+        nothing was sent to any of them.
         """
         deadline = time.monotonic() + (timeout_s or self._timeout_s)
         try:
-            url, connection = self._connector.connect(urls, deadline)
+            url, connection = self._connector.connect(urls, deadline, meanwhile=meanwhile)
         except Unreached as error:
             is_untrusted = isinstance(error.last, ssl.SSLCertVerificationError)
             if not is_untrusted or self._context is None or not self._context.read_bundle():
@@ -250,18 +257,31 @@ class Connection:
         stream.allow(silence_s)
         return reply
 
-    def upgrade(self, url: str, headers: Mapping[str, str]) -> StreamedReply:
-        """Request another protocol.
+    def upgrade(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> StreamedReply:
+        """Request another protocol. `meanwhile` is called after the request was sent.
 
         The caller takes the connection over if the status is 101, and closes it otherwise.
         """
-        return self._begin(url, headers, switching=True)[0]
+        return self._begin(url, headers, switching=True, meanwhile=meanwhile)[0]
 
     def _begin(
-        self, url: str, headers: Mapping[str, str], *, switching: bool = False
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        switching: bool = False,
+        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[StreamedReply, _Stream]:
         try:
             self._raw.sendall(_request("GET", urlsplit(url), headers, b""))
+            if meanwhile is not None:
+                meanwhile()
             stream = _Stream(self._raw, self._deadline)
             status, found = stream.head(switching=switching)
         except BaseException:
