@@ -23,7 +23,7 @@ from lab.helper import helper_argv
 from lab.room import SYSTEM_PATH, become
 from lab.shelter import kept_paths
 from lattice.adapters.pki.authority import ClusterAuthority
-from lattice.agent.identity_store import new_request
+from lattice.agent.certificates import LocalCertificates
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
 
@@ -72,7 +72,7 @@ class Node:
         told |= {"replicas": [f"{HERE}:{port}"]}
         del told["slurmd"]
         signer = ClusterAuthority.load(authority / "ca.crt", authority / "ca.key", SystemClock())
-        key, request = new_request(NODE)
+        key, request = LocalCertificates().new_request(NODE)
         certificate = signer.sign_node(request.encode(), NODE, timedelta(days=1)).pem.decode()
         for name, text in (
             ("agent.yaml", yaml.safe_dump(told)),

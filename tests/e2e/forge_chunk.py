@@ -16,6 +16,7 @@ from typing import Any
 from backports import zstd
 from grpc import aio
 
+from lattice.agent.certificates import LocalCertificates
 from lattice.agent.identity_issuer import dial_terms
 from lattice.agent.identity_store import IdentityStore
 from lattice.domain.logchunk import (
@@ -61,7 +62,7 @@ def _chunk(node: str, job: int, started: float, packed: bytes, text: bytes) -> b
 
 
 async def send(folder: Path, node: str, job: int, started: float, text: bytes) -> str:
-    held = IdentityStore(folder, node).load()
+    held = IdentityStore(folder, node, LocalCertificates()).load()
     assert held is not None, "it has no certificate"
     swells = text == b"bomb\n"
     content = bomb(node, job, started) if swells else forged(node, job, started, text)

@@ -9,17 +9,18 @@ import asyncio
 import sys
 from pathlib import Path
 
+from lattice.agent.certificates import LocalCertificates
 from lattice.agent.identity_issuer import GrpcIssuer
-from lattice.agent.identity_store import IdentityStore, held, new_request
+from lattice.agent.identity_store import IdentityStore
 
 
 async def renew(folder: Path, node: str) -> None:
-    store = IdentityStore(folder, node)
+    store = IdentityStore(folder, node, LocalCertificates())
     before = store.load()
     assert before is not None, "it has none yet"
-    key, csr = new_request(node)
+    key, csr = store.new_request()
     given = await GrpcIssuer((), None).renew(before, before.replicas, csr)
-    after = held(given, key, node, "renewal", believed=before.authorities)
+    after = store.held(given, key, "renewal", believed=before.authorities)
     assert after.certificate != before.certificate
     store.save(after)
 

@@ -14,6 +14,7 @@ import pytest
 from grpc import aio
 
 from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.agent.certificates import LocalCertificates
 from lattice.agent.config import AgentSettings
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, NoIdentity
@@ -50,7 +51,7 @@ class Cluster:
     refusals: list[tuple[str, str, str]] = field(default_factory=list)
 
     async def node(self, folder: Path, name: str = "n1", token: str = "") -> AgentIdentity:
-        store = IdentityStore(folder / name, name)
+        store = IdentityStore(folder / name, name, LocalCertificates())
         issuer = GrpcIssuer([self.people], None)
         settings = AgentSettings(
             AgentConfig(state_dir=folder / name), name, (), (), enrol_token=token

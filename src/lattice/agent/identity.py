@@ -26,8 +26,6 @@ from lattice.agent.identity_store import (
     IdentityRefused,
     IdentityStore,
     StoredIdentity,
-    held,
-    new_request,
 )
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
@@ -70,6 +68,7 @@ class AgentIdentity:
         self._stamp = store.stamp()
         self._renew_at: datetime | None = None
         self._changed = asyncio.Event()
+        self._reload: asyncio.Task[bool] | None = None
         self.generation = 0
         """Increases with each new certificate."""
 
@@ -142,16 +141,24 @@ class AgentIdentity:
         """A server refused the certificate: request another now, with a token if one was given."""
         self._renew_at = self._clock.now()
 
-    def reload(self) -> bool:
-        """Read the file again, as after SIGHUP; False if it can't be used."""
+    def reload_soon(self) -> None:
+        """Read the file again, as after SIGHUP."""
+        if self._reload is None or self._reload.done():
+            self._reload = asyncio.ensure_future(self.reload())
+
+    async def reload(self) -> bool:
+        """Read the file again; False if it can't be used."""
         if self._held is None:
             return False
-        self._stamp = self._store.stamp()
+        stamp = self._stamp = self._store.stamp()
         try:
-            found = self._store.load()
+            found = await asyncio.to_thread(self._store.load)
             fault = expired(found, self._clock) if found else "there is none"
-        except IdentityRefused as error:
+        except (IdentityRefused, Unavailable) as error:
             found, fault = None, error.message
+        if self._stamp != stamp:
+            # A renewal came meanwhile, and what was read may be older.
+            return True
         if found is None or fault:
             _log.error("identity not read again, the old stays", extra={"reason": fault})
             return False
@@ -167,7 +174,7 @@ class AgentIdentity:
             if due_s > 0:
                 await self._sleep(min(due_s, _CHECK_EVERY_S))
                 if self._store.stamp() != self._stamp:
-                    self.reload()
+                    await self.reload()
                 continue
             if await self._renewed():
                 pause_s = _FIRST_PAUSE_S
@@ -187,7 +194,7 @@ class AgentIdentity:
                 # It can't be renewed any more; there may be a new token or new files.
                 self._adopt(await self._cascade.obtain())
                 return True
-            key, csr = new_request(self.held.peer.name)
+            key, csr = await asyncio.to_thread(self._store.new_request)
             found = await self._asked(key, csr)
         except LatticeError as error:
             _log.warning("certificate not renewed", extra={"reason": error.message})
@@ -200,13 +207,13 @@ class AgentIdentity:
         return True
 
     async def _asked(self, key: str, csr: str) -> StoredIdentity:
-        node = self.held.peer.name
         try:
             given = await self._issuer.renew(self.held, self.replicas, csr)
         except PermissionRefused as refusal:
             _log.error("certificate refused", extra={"reason": refusal.message})
             return await self._cascade.obtain(with_tokens_alone=True)
-        return held(given, key, node, "renewal", believed=self.held.authorities)
+        known = self.held.authorities
+        return await asyncio.to_thread(self._store.held, given, key, "renewal", believed=known)
 
     def _keep(self, found: StoredIdentity) -> bool:
         try:

@@ -9,6 +9,7 @@ development token   LATTICE_AGENT_TOKEN, which the server accepts only on loopba
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -19,9 +20,6 @@ from lattice.agent.identity_store import (
     IdentityRefused,
     IdentityStore,
     StoredIdentity,
-    held,
-    held_from_files,
-    new_request,
 )
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, LatticeError, RateLimited, Unavailable
@@ -97,7 +95,7 @@ class Cascade:
         raise _Nothing("no SPIRE socket")
 
     async def _own(self) -> StoredIdentity:
-        stored = self._store.load()
+        stored = await asyncio.to_thread(self._store.load)
         if stored is None:
             raise _Nothing(f"none in {self._store.path.parent}")
         return self._living(stored)
@@ -117,7 +115,9 @@ class Cascade:
         named = self._settings.config.bootstrap
         if not (named.cert and named.key and named.ca):
             raise _Nothing("certificate, key and authorities are not all named")
-        found = held_from_files(named.cert, named.key, named.ca, self._settings.node)
+        found = await asyncio.to_thread(
+            self._store.held_from_files, named.cert, named.key, named.ca
+        )
         return self._living(found)
 
     async def _development(self) -> StoredIdentity:
@@ -127,9 +127,9 @@ class Cascade:
         return await self._with(self._settings.agent_token, "development token")
 
     async def _with(self, token: str, origin: str) -> StoredIdentity:
-        key, csr = new_request(self._settings.node)
+        key, csr = await asyncio.to_thread(self._store.new_request)
         given = await self._issuer.enrol(token, self._settings.node, csr)
-        found = held(given, key, self._settings.node, origin)
+        found = await asyncio.to_thread(self._store.held, given, key, origin)
         self._store.save(found)
         return found
 

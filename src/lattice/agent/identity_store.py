@@ -1,6 +1,7 @@
 """The node's own identity on disk: one file, readable by this user only, replaced atomically.
 
-Key and certificate are in one file, so that they always match.
+Key and certificate are in one file, so that they always match. `Certificates` reads and makes them:
+it needs a large library, which the agent itself does not load.
 """
 
 from __future__ import annotations
@@ -9,17 +10,13 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from lattice.base.errors import ConfigurationError, LatticeError
-from lattice.domain.peer import PeerIdentity, PeerKind
+from lattice.base.errors import ConfigurationError
+from lattice.domain.peer import PeerIdentity
 from lattice.features.agents.model import Credentials
-from lattice.wire.peerguard import read_peer
 
 FILE = "identity.json"
 MADE_ELSEWHERE = "bootstrap files"
@@ -44,6 +41,24 @@ class StoredIdentity:
     origin: str
 
 
+class Certificates(Protocol):
+    """Reads and makes keys and certificates, all in PEM. Both methods may take a second."""
+
+    def new_request(self, node: str) -> tuple[str, str]:
+        """A new key that never leaves this machine, and a signing request for its public key.
+
+        Raises `Unavailable` if that is not possible now.
+        """
+
+    def read_identity(
+        self, certificate: str, key: str, authorities: str, node: str, *, believed: str = ""
+    ) -> PeerIdentity:
+        """The node's identity, if all three fit. Raises `IdentityRefused` or `Unavailable`.
+
+        With `believed`, one of these authorities must have signed the certificate.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     key: str
@@ -53,88 +68,63 @@ class _Written:
     replicas: tuple[str, ...]
 
 
-def held(
-    credentials: Credentials, key: str, node: str, origin: str, *, believed: str = ""
-) -> StoredIdentity:
-    """The identity from a server's answer for our key. Raises `IdentityRefused`.
-
-    With `believed`, one of these authorities must have signed the certificate. Then the server
-    holds the cluster's key, not only a replica's certificate, and may set the grant keys.
-    """
-    if believed and not _signed_by(credentials.certificate, believed):
-        raise IdentityRefused("the certificate is not signed by an authority of this cluster")
-    try:
-        keys = tuple(bytes.fromhex(each) for each in credentials.grant_keys)
-    except ValueError:
-        raise IdentityRefused("the server's keys can't be read") from None
-    return StoredIdentity(
-        peer=_fitting(credentials.certificate, key, credentials.authorities, node),
-        key=key,
-        certificate=credentials.certificate,
-        authorities=credentials.authorities,
-        grant_keys=keys,
-        replicas=credentials.replicas,
-        origin=origin,
-    )
-
-
-def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) -> StoredIdentity:
-    """The identity from an administrator's files. Raises `IdentityRefused`."""
-    texts = []
-    for file in (certificate, key, authorities):
-        try:
-            texts.append(file.read_text("ascii"))
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "is no PEM"
-            raise IdentityRefused(f"{file}: {why}") from None
-    return StoredIdentity(
-        peer=_fitting(texts[0], texts[1], texts[2], node),
-        key=texts[1],
-        certificate=texts[0],
-        authorities=texts[2],
-        origin=MADE_ELSEWHERE,
-    )
-
-
-def _signed_by(certificate: str, authorities: str) -> bool:
-    try:
-        shown = x509.load_pem_x509_certificate(certificate.encode())
-        known = x509.load_pem_x509_certificates(authorities.encode())
-    except ValueError:
-        return False
-    for authority in known:
-        try:
-            shown.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        return True
-    return False
-
-
-def _fitting(certificate: str, key: str, authorities: str, node: str) -> PeerIdentity:
-    try:
-        peer = read_peer(certificate.encode())
-    except LatticeError as error:
-        raise IdentityRefused(error.message) from None
-    if peer.kind is not PeerKind.NODE or peer.name != node:
-        raise IdentityRefused(f"the certificate is that of {peer.kind} {peer.name}, not of {node}")
-    try:
-        secret = serialization.load_pem_private_key(key.encode(), password=None)
-        shown = x509.load_pem_x509_certificate(certificate.encode()).public_key()
-        x509.load_pem_x509_certificates(authorities.encode())
-    except (ValueError, TypeError):
-        raise IdentityRefused("key or authorities can't be read") from None
-    if secret.public_key() != shown:
-        raise IdentityRefused("the key is not that of the certificate")
-    return peer
-
-
 class IdentityStore:
-    """The file in the agent's state folder."""
+    """The file in the agent's state folder, and where its content comes from."""
 
-    def __init__(self, folder: Path, node: str) -> None:
+    def __init__(self, folder: Path, node: str, certificates: Certificates) -> None:
         self.path = folder / FILE
         self._node = node
+        self._certificates = certificates
+
+    def new_request(self) -> tuple[str, str]:
+        """A new key, and a signing request for it. Raises `Unavailable`."""
+        return self._certificates.new_request(self._node)
+
+    def held(
+        self, credentials: Credentials, key: str, origin: str, *, believed: str = ""
+    ) -> StoredIdentity:
+        """The identity from a server's answer for our key. Raises `IdentityRefused`.
+
+        With `believed`, one of these authorities must have signed the certificate. Then the server
+        holds the cluster's key, not only a replica's certificate, and may set the grant keys.
+        """
+        try:
+            keys = tuple(bytes.fromhex(each) for each in credentials.grant_keys)
+        except ValueError:
+            raise IdentityRefused("the server's keys can't be read") from None
+        return StoredIdentity(
+            peer=self._certificates.read_identity(
+                credentials.certificate,
+                key,
+                credentials.authorities,
+                self._node,
+                believed=believed,
+            ),
+            key=key,
+            certificate=credentials.certificate,
+            authorities=credentials.authorities,
+            grant_keys=keys,
+            replicas=credentials.replicas,
+            origin=origin,
+        )
+
+    def held_from_files(self, certificate: Path, key: Path, authorities: Path) -> StoredIdentity:
+        """The identity from an administrator's files. Raises `IdentityRefused`."""
+        texts = []
+        for file in (certificate, key, authorities):
+            try:
+                texts.append(file.read_text("ascii"))
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "is no PEM"
+                raise IdentityRefused(f"{file}: {why}") from None
+        shown, secret, known = texts
+        return StoredIdentity(
+            peer=self._certificates.read_identity(shown, secret, known, self._node),
+            key=secret,
+            certificate=shown,
+            authorities=known,
+            origin=MADE_ELSEWHERE,
+        )
 
     def stamp(self) -> tuple[int, int]:
         """Changes when the file changes."""
@@ -162,7 +152,9 @@ class IdentityStore:
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
             raise IdentityRefused(f"{self.path} can't be read") from None
         return StoredIdentity(
-            peer=_fitting(written.certificate, written.key, written.authorities, self._node),
+            peer=self._certificates.read_identity(
+                written.certificate, written.key, written.authorities, self._node
+            ),
             key=written.key,
             certificate=written.certificate,
             authorities=written.authorities,
@@ -202,16 +194,3 @@ class IdentityStore:
                 os.close(folder)
         except OSError as error:
             raise IdentityRefused(f"{self.path}: {error.strerror}") from None
-
-
-def new_request(node: str) -> tuple[str, str]:
-    """A new key that never leaves this machine, and a signing request for its public key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
-    csr = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return pem.decode(), csr.public_bytes(serialization.Encoding.PEM).decode()

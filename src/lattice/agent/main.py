@@ -20,8 +20,9 @@ from lattice.base.logsection import LogFormat
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import reset_inherited_signals
 
-_M_ARENA_MAX = -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """From `malloc.h`."""
+_LARGE_BYTES = 1024 * 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,9 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _share_memory() -> None:
-    """Use one malloc arena for all threads: most of them wait, so they don't need one each."""
+    """Use one malloc arena for all threads: most of them wait, so they don't need one each.
+
+    Return the memory of chunks to the system. By default, malloc keeps up to 64 MiB for the next.
+    """
     with suppress(AttributeError):  # not every C library has it
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_M_ARENA_MAX, 1)
+        set_option(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        set_option(_M_TRIM_THRESHOLD, _LARGE_BYTES)
 
 
 def _parser() -> argparse.ArgumentParser:

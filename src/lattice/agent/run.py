@@ -21,6 +21,7 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.clock import HelperClock
 from lattice.adapters.helper.terminals import HelperTerminals
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
+from lattice.agent.certificate_process import CertificateProcess
 from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import AgentSettings
 from lattice.agent.diag import DiagParts
@@ -108,7 +109,7 @@ async def run_until(
     servers = ServerTime(clock, link.ahead_s)
     checker = GrantChecker(settings.node, servers)
     identity = _identity(settings, checker, clock)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, identity.reload)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, identity.reload_soon)
     obtaining = asyncio.create_task(identity.obtain(), name="identity")
     if not await _before(stop, obtaining):
         return
@@ -200,7 +201,7 @@ def without_helper(socket: Path) -> str:
 
 def _identity(settings: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
     config = settings.config
-    store = IdentityStore(config.state_dir, settings.node)
+    store = IdentityStore(config.state_dir, settings.node, CertificateProcess())
     issuer = GrpcIssuer(settings.enrol_at, config.bootstrap.ca)
     return AgentIdentity(
         Cascade(settings, store, issuer, clock),

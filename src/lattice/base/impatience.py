@@ -14,7 +14,6 @@ Without a hang, a call costs one hand-over to an idle thread, for any number of 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -71,6 +70,9 @@ class ImpatientReader(Generic[K]):
 
     async def read_one(self, key: K, read: Read[K, T]) -> T | Stuck:
         """Read one key from an event loop. It may be cancelled."""
+        # A helper has no event loop, and asyncio would take 3 MiB of it.
+        import asyncio  # noqa: PLC0415
+
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 

@@ -3,7 +3,7 @@
 The name of a key is the first 16 hex digits of the SHA-256 of its public half. A signature names
 its key, because two keys are valid during a key rotation.
 
-Most importers only verify. The code for key files is imported where it is used.
+Most importers only verify, which needs no `cryptography`. It is imported where keys sign.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from lattice.base.ed25519 import public_key
 
-PUBLIC_KEY_BYTES = 32
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 class BadSignature(Exception):
@@ -38,11 +39,18 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - see above
+            Ed25519PrivateKey,
+        )
+
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load(cls, path: Path) -> SigningKey:
         """From a PEM file. Raises `ValueError` for anything but an unencrypted Ed25519 key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - see above
+            Ed25519PrivateKey,
+        )
         from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - see above
             load_pem_private_key,
         )
@@ -72,7 +80,8 @@ class KeyRing:
     """The trusted public keys: one, or two during a key rotation."""
 
     def __init__(self, public_keys: Iterable[bytes] = ()) -> None:
-        self._keys = {key_name(raw): Ed25519PublicKey.from_public_bytes(raw) for raw in public_keys}
+        """Raises `ValueError` for a key that can't be trusted."""
+        self._keys = {key_name(raw): public_key(raw) for raw in public_keys}
 
     @property
     def names(self) -> frozenset[str]:
@@ -83,7 +92,5 @@ class KeyRing:
         known = self._keys.get(key)
         if known is None:
             raise BadSignature("signed by a key that is not known here")
-        try:
-            known.verify(signature, message)
-        except InvalidSignature:
-            raise BadSignature("the signature does not fit") from None
+        if not known.verify(signature, message):
+            raise BadSignature("the signature does not fit")

@@ -50,7 +50,7 @@ _LARGEST_INDEX_BYTES = 512 * 1024
 _LARGEST_INDEX_TEXT_BYTES = 8 * 1024 * 1024
 _MOST_GAPS = 64 * 1024
 _SMALLEST_FRAME_BYTES = 9
-_LEVEL = 3
+_LEVEL = 1
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: _LEVEL,
     zstd.CompressionParameter.checksum_flag: 1,
@@ -201,8 +201,8 @@ def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
 
 
 _idle: deque[zstd.ZstdCompressor] = deque(maxlen=2)
-"""A new compressor for every frame would cost a quarter of the compression. Each of these keeps a
-megabyte and nothing of the text.
+"""A new compressor for every frame would cost a quarter of the compression. Each of these keeps its
+buffers and nothing of the text.
 """
 
 

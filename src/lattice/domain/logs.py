@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from lattice.domain.allocation import Allocation
+if TYPE_CHECKING:
+    from lattice.domain.allocation import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from lattice.domain.alert import Alert, Progress
-from lattice.domain.attempts import JobAttempt
 from lattice.domain.jobfacts import NodeFacts, RankStack
 from lattice.domain.measured import JobSnapshot
+
+if TYPE_CHECKING:
+    from lattice.domain.attempts import JobAttempt
 
 SETTLED_S = 120.0
 """So long after its first snapshot a node's judge has found all current alerts again."""

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from lattice.domain.allocation import Attempt
+if TYPE_CHECKING:
+    from lattice.domain.allocation import Attempt
 
 CLOCK_SLACK_S = 2.0
 """How far a node's clock may be from the controller's; more raises its own alert."""

@@ -98,6 +98,9 @@ class Session(Protocol):
     async def send(self, payload: bytes, *, last: bool = False) -> None:
         """Write a message; waits while the reader is slow or disconnected."""
 
+    def try_send(self, payload: bytes) -> bool:
+        """Write a message if there is room at once; False if not, or if the session is over."""
+
     async def receive(self) -> bytes | None:
         """The next message; None after the other end's last one."""
 

@@ -8,8 +8,9 @@
 A packet has a grant, a request and descriptors.
 
 There are two roles: `node` beside the agent, `gate` beside the server. A helper of one role has no
-verb of the other. It imports the standard library, `cryptography` for signatures, and the few pure
-modules that define grants and requests. A test checks that.
+verb of the other. It imports the standard library and the few pure modules that define grants and
+requests. It needs `cryptography` only if Python's own libcrypto can't verify signatures. A test
+checks that.
 
 For a terminal in a job (`terminal_verbs`) the helper starts a holder. The holder outlives the
 helper and has one capability: to send signals.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.access.grants import GrantChecker
-from lattice.base.signatures import PUBLIC_KEY_BYTES
+from lattice.base.ed25519 import PUBLIC_KEY_BYTES
 from lattice.domain.grant import BadGrant, Grant, Untimely, read_payload, read_written
 from lattice.domain.privileged import (
     Answer,

@@ -76,13 +76,18 @@ class Conduit:
 
     async def send(self, payload: bytes, *, last: bool = False) -> None:
         """Write a message. Raises `ConduitClosed`."""
-        while not self._pipe.writable:
+        while not self.try_send(payload, last=last):
             self._check_open()
             self._room.clear()
             await self._room.wait()
-        self._check_open()
+
+    def try_send(self, payload: bytes, *, last: bool = False) -> bool:
+        """Write a message if there is room at once; False if not, or if the session is over."""
+        if self._closed or not self._pipe.writable:
+            return False
         self._pipe.write(payload, last=last)
         self._go()
+        return True
 
     async def receive(self) -> bytes | None:
         """The next message; None after the last. Raises `ConduitClosed`."""

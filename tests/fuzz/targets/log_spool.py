@@ -1,6 +1,7 @@
 """The files of a chunk under way, as a power cut may have left them on the node.
 
-The input is the index, the tail and the frames, each after its length in two bytes.
+The input is the index, the first tail, the frames and the second tail, each after its length in two
+bytes.
 
 - No content of the files raises: what can't be believed is left out.
 - What was recovered is all there: its text can be read from its beginning to its end.
@@ -35,7 +36,7 @@ TOKENS = (
     b"[[[[[[[[[[[[[[[[",
     STORED,
 )
-_NAMES = ("index", "tail", "frames")
+_NAMES = ("index", "tail", "frames", "tail2")
 _MOST_STEPS = 10_000
 
 
@@ -54,6 +55,12 @@ def seeds() -> Iterable[bytes]:
     yield _joined(entry % (len(STORED), b"[8,1000]"), tail[:-1], STORED)
     yield _joined(entry % (len(STORED), b"[8,1000]") + gap[:20], tail, STORED)
     yield _joined(entry % (len(STORED), b"[8,1000]"), b"", STORED[:-1])
+    first = struct.pack("<QQIIB", 0, 1000, 8, zlib.crc32(TEXT), 0) + TEXT
+    yield _joined(b"", first, b"", tail)
+    yield _joined(b"", tail, b"", first)
+    yield _joined(entry % (len(STORED), b"[8,1000]"), first, STORED, tail)
+    empty = struct.pack("<QQIIB", 8, 1000, 0, 0, 0)
+    yield _joined(entry % (len(STORED), b"[8,1000]"), empty + tail, STORED, first)
 
 
 def _joined(*parts: bytes) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.agent.certificates import LocalCertificates
 from lattice.agent.config import AgentSettings
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, NoIdentity
@@ -24,8 +25,6 @@ from lattice.agent.identity_store import (
     IdentityRefused,
     IdentityStore,
     StoredIdentity,
-    held,
-    new_request,
 )
 from lattice.agent.sections import AgentConfig, BootstrapSection
 from lattice.base.errors import ConfigurationError, LatticeError, PermissionRefused, Unavailable
@@ -99,7 +98,7 @@ class Node:
         self.folder = folder
         self.clock = ManualClock()
         self.issuer = FakeIssuer(self.clock)
-        self.store = IdentityStore(folder / "state", "n1")
+        self.store = IdentityStore(folder / "state", "n1", LocalCertificates())
         self.slept: list[float] = []
         self.until_s = 0.0
 
@@ -308,15 +307,15 @@ async def test_one_that_is_refused_asks_again_with_a_new_token(node: Node) -> No
 async def test_a_changed_file_is_taken_up_and_a_bad_one_is_not(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
-    key, csr = new_request("n1")
-    other = held(node.issuer.credentials("n1", csr), key, "n1", "elsewhere")
+    key, csr = node.store.new_request()
+    other = node.store.held(node.issuer.credentials("n1", csr), key, "elsewhere")
     node.store.save(other)
     await node.run(identity, 60)
     assert identity.held.certificate == other.certificate
     node.store.path.write_text("{}")
-    assert not identity.reload()
+    assert not await identity.reload()
     node.store.path.unlink()
-    assert not identity.reload()
+    assert not await identity.reload()
     assert identity.held.certificate == other.certificate
 
 
@@ -327,7 +326,7 @@ async def test_a_link_tells_of_replicas_and_never_of_keys(node: Node) -> None:
     node.issuer.grant_keys = (signer.public_keys[0].hex(),)
     checker = GrantChecker("n1", node.clock)
     identity = node.identity(checker, enrol_token="good")
-    assert not identity.reload(), "there is nothing yet to read again"
+    assert not await identity.reload(), "there is nothing yet to read again"
     await identity.obtain()
     identity.learned(["10.0.0.2:50052"])
     assert identity.replicas == ("10.0.0.2:50052", "10.0.0.9:50052")
@@ -373,7 +372,7 @@ async def test_a_kept_file_that_can_not_be_believed_is_refused(node: Node) -> No
             **whole,
             "certificate": node_pair(node.issuer.authority, "n2").certificate.decode(),
         },
-        "not that of the certificate": {**whole, "key": new_request("n1")[0]},
+        "not that of the certificate": {**whole, "key": node.store.new_request()[0]},
         "authorities can't be read": {**whole, "authorities": "nothing"},
     }
     for words, spoiled in spoils.items():
@@ -436,9 +435,10 @@ def _certificate_on_disk(node: Node) -> str:
 
 @pytest.mark.spec("AUTH-9")
 def test_what_a_server_gives_must_fit(node: Node) -> None:
-    key, csr = new_request("n1")
+    key, csr = node.store.new_request()
     given = node.issuer.credentials("n1", csr)
     with pytest.raises(IdentityRefused, match="keys can't be read"):
-        held(replace(given, grant_keys=("zz",)), key, "n1", "x")
+        node.store.held(replace(given, grant_keys=("zz",)), key, "x")
+    other = IdentityStore(node.folder / "other", "n9", LocalCertificates())
     with pytest.raises(IdentityRefused, match="not of n9"):
-        held(given, key, "n9", "x")
+        other.held(given, key, "x")

@@ -73,9 +73,9 @@ def test_nothing_written_can_act_on_a_terminal(console: bool) -> None:
 
 
 @pytest.mark.parametrize("module", ["lattice.agent.main", "lattice.helper.main"])
-def test_what_runs_on_nodes_loads_nothing_for_terminals(module: str) -> None:
+def test_what_runs_on_nodes_loads_nothing_large(module: str) -> None:
     # Each of these is megabytes on every node of the cluster.
-    heavy = "('rich', 'structlog', 'pygments', 'httpx2', 'click', 'fastapi')"
+    heavy = "('rich', 'structlog', 'pygments', 'httpx2', 'click', 'fastapi', 'cryptography')"
     look = f"import {module}, sys; print([each for each in {heavy} if each in sys.modules])"
     told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from lattice.domain.pipe import BadFrame, FrameKind
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES, WINDOW_BYTES, BadFrame, FrameKind
 from lattice.domain.stream import CarrierLost
 from lattice.wire.conduit import Conduit, ConduitClosed
 from tests.fakes.echoing_nodes import QueueCarrier
@@ -215,3 +215,24 @@ async def test_an_end_that_breaks_the_rules_is_not_spoken_to_again() -> None:
     with pytest.raises(BadFrame):
         await asyncio.wait_for(conduit.carry(here), 60)
     assert conduit.over
+
+
+async def test_a_message_is_written_at_once_only_if_there_is_room() -> None:
+    one, other = Conduit(), Conduit()
+    here, there = joined()
+    message = b"x" * LARGEST_MESSAGE_BYTES
+    written = 0
+    while one.try_send(message):
+        written += 1
+    assert written == WINDOW_BYTES // LARGEST_MESSAGE_BYTES + 1
+    carrying = asyncio.gather(one.carry(here), other.carry(there))
+    for _ in range(written):
+        assert await other.receive() == message
+    async with asyncio.timeout(60):
+        while not one.try_send(b"more"):
+            await asyncio.sleep(0)
+    assert await other.receive() == b"more"
+    one.close()
+    assert not one.try_send(b"after the end")
+    carrying.cancel()
+    await asyncio.gather(carrying, return_exceptions=True)

@@ -25,10 +25,10 @@ from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position, S
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.model import NoteKind
-from lattice.features.logs.node import feed as feeding
+from lattice.features.logs.node import waiting_text
 from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
-from lattice.features.logs.node.feedmessages import in_parts
+from lattice.features.logs.node.feedmessages import add_piece, in_parts, pushed_message
 from lattice.features.logs.node.spool import SpoolReader, StoredChunk, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
 from lattice.features.logs.render.marks import gap_mark, note_mark
@@ -53,15 +53,32 @@ class Server:
         self.heard: list[pb.FeedTell] = []
         self.ready = asyncio.Event()
         self.questions: asyncio.Queue[bytes] = asyncio.Queue()
+        self.tried = 0
+        self._sends = asyncio.Event()
         self._news = asyncio.Event()
         if not slow:
             self.ready.set()
 
     async def send(self, payload: bytes, *, last: bool = False) -> None:  # noqa: ARG002 - the port
+        self._sends.set()
         await self.ready.wait()
         assert len(payload) <= LARGEST_MESSAGE_BYTES
         self.heard.append(pb.FeedTell.FromString(payload))
         self._news.set()
+
+    async def until_sender_waits(self) -> None:
+        self._sends.clear()
+        async with asyncio.timeout(60):
+            await self._sends.wait()
+
+    def try_send(self, payload: bytes) -> bool:
+        self.tried += 1
+        if not self.ready.is_set():
+            return False
+        assert len(payload) <= LARGEST_MESSAGE_BYTES
+        self.heard.append(pb.FeedTell.FromString(payload))
+        self._news.set()
+        return True
 
     async def receive(self) -> bytes | None:
         return await self.questions.get()
@@ -103,7 +120,7 @@ class Capture:
     def write(self, text: bytes, time_ms: int = 1000) -> None:
         at = self.spool.end
         self.spool.add(text, time_ms)
-        self.tell(Added(*KEY, at, text, time_ms, late=False))
+        self.tell(Added(*KEY, at, text, text.count(b"\n"), time_ms, late=False))
 
     def tell(self, added: Added | None) -> None:
         for each in self.listeners:
@@ -172,6 +189,77 @@ async def test_what_is_on_its_way_is_not_told_of_before(tmp_path: Path) -> None:
     assert len(told) <= 3, "how far it goes is told by the text"
 
 
+async def test_text_is_sent_at_once_if_nothing_is_before_it(tmp_path: Path) -> None:
+    capture, server = Capture(tmp_path), Server()
+
+    async def writes() -> None:
+        capture.write(b"first\n")
+        await server.until(lambda: server.text == b"first\n")
+        while not server.tried:
+            # Until the feed waits for more, text goes through its queue.
+            capture.write(b"next\n")
+            await asyncio.sleep(0)
+        written = server.text
+        capture.write(b"at once\n")
+        await asyncio.sleep(0)
+        assert server.text == written + b"at once\n"
+
+    await fed(capture, server, writes)
+    assert server.text == b"".join(each.text for each in capture.spool.pieces(0))
+    assert [each.offset for each in server.pieces] == sorted(each.offset for each in server.pieces)
+
+
+async def test_text_waits_for_its_turn_behind_an_answer(tmp_path: Path) -> None:
+    """Otherwise a job that writes without end could delay answers without end."""
+    capture, server = Capture(tmp_path), Server()
+
+    async def writes() -> None:
+        capture.write(b"first\n")
+        await server.until(lambda: server.text == b"first\n")
+        while not server.tried:
+            capture.write(b"next\n")
+            await asyncio.sleep(0)
+        server.ready.clear()
+        ask = pb.FeedAsk(id=1, kind="stdout", source="batch", offset=0)
+        server.questions.put_nowait(ask.SerializeToString())
+        await server.until_sender_waits()
+        tried = server.tried
+        capture.write(b"behind\n")
+        await asyncio.sleep(0)
+        assert server.tried == tried
+        server.ready.set()
+        await server.until(lambda: server.text.endswith(b"behind\n"))
+
+    await fed(capture, server, writes)
+    order = [each.WhichOneof("tell") for each in server.heard]
+    assert order.index("fetched") < len(order) - 1
+
+
+@given(
+    st.lists(
+        st.builds(
+            Piece,
+            st.builds(Position, st.integers(0, 2**63), st.integers(0, 2**63)),
+            st.integers(0, 2**50),
+            st.booleans(),
+            st.one_of(st.binary(max_size=300), st.sampled_from((b"x" * 127, b"x" * 70_000))),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from(LogKind),
+    st.sampled_from(("batch", "0.3", "12+4.1~2")),
+)
+def test_a_pushed_message_is_the_protobuf_message(
+    pieces: list[Piece], kind: LogKind, source: str
+) -> None:
+    tell = pb.FeedTell.FromString(pushed_message(kind, LogSource.parse(source), pieces))
+    wanted = pb.FeedTell()
+    wanted.pushed.kind, wanted.pushed.source = kind.value, source
+    for each in pieces:
+        add_piece(wanted.pushed, each)
+    assert tell == wanted
+
+
 @pytest.mark.spec("LOG-3")
 async def test_a_gap_is_told_before_what_comes_behind_it(tmp_path: Path) -> None:
     capture, server = Capture(tmp_path), Server()
@@ -233,7 +321,7 @@ async def test_what_a_stream_is_is_told_before_its_text(tmp_path: Path) -> None:
 async def test_a_server_that_is_slow_misses_nothing_and_memory_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "_MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(waiting_text, "_MOST_BYTES", 100_000)
     capture, server = Capture(tmp_path), Server(slow=True)
     written = b""
 
@@ -300,7 +388,7 @@ async def test_at_the_end_the_true_end_is_told(tmp_path: Path) -> None:
 async def test_what_left_the_spool_is_left_to_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "_MOST_WAITING_BYTES", 10)
+    monkeypatch.setattr(waiting_text, "_MOST_BYTES", 10)
     capture, server = Capture(tmp_path), Server(slow=True)
 
     async def writes() -> None:

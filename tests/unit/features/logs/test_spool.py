@@ -11,6 +11,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,9 +26,10 @@ from lattice.domain.logchunk import ChunkIndex, compress, frames_of, verify
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
 from lattice.features.logs.node import openchunk, spool
 from lattice.features.logs.node.capture import Stream
+from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
-from lattice.features.logs.node.tail import FileTail
+from lattice.features.logs.node.tail import MOST_AT_ONCE, FileTail
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 FAILPOINTS = (
@@ -48,6 +50,17 @@ FAILPOINTS = (
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+class LateFrame(Future[bytes]):
+    """A frame that is not compressed before somebody waits for it."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text = text
+
+    def result(self, timeout: float | None = None) -> bytes:  # noqa: ARG002 - as `Future` has it
+        return compress(self._text)
 
 
 class Writer:
@@ -81,6 +94,7 @@ class Spooling(RuleBasedStateMachine):
         """Every byte that was in the file at a look, over all its lives."""
         self.unread_in_file = b""
         self.number = 0
+        self.start: StartCompression = compress_now
 
     def teardown(self) -> None:
         for module in (openchunk, spool):
@@ -136,8 +150,22 @@ class Spooling(RuleBasedStateMachine):
 
     def _advance(self) -> None:
         self.now_ms += 10
-        while self.stream.advance(self.now_ms, 1 << 20) is not None:
+        while self.stream.advance(self.now_ms, 1 << 20, self.start) is not None:
             pass
+
+    @rule(start=st.sampled_from((compress_now, LateFrame)))
+    def compress_by(self, start: StartCompression) -> None:
+        self.start = start
+
+    @rule()
+    def read_once(self) -> None:
+        """As a capture does: what it read last may still be compressed."""
+        self._act(self._read_once)
+
+    def _read_once(self) -> None:
+        self.now_ms += 10
+        if self.stream.advance(self.now_ms, MOST_AT_ONCE, self.start) is not None:
+            self.stream.spool.start_full_frame(self.start)
 
     @rule()
     def look_then_truncate(self) -> None:

@@ -3,8 +3,9 @@
 Everything here blocks: if a network file system hangs, only this thread hangs. Listeners get
 callbacks and never delay the thread.
 
-Under load a slow listener first falls back to text on disk. Then the thread stops reading while the
-node's spool or disk is full. The job itself never waits.
+Text is written to disk, then listeners get it, then it is compressed. Under load a slow listener
+first falls back to text on disk. Then the thread stops reading while the node's spool or disk is
+full. The job itself never waits.
 
 A thread that reads a flood without listeners lowers its priority. Lines of most jobs cost little,
 and somebody may wait for them. A job that writes without end costs a tenth of a core at 1 GB a
@@ -18,14 +19,16 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
+from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.quota import JobQuota, Overrun
 from lattice.features.logs.node.spool import StreamSpool
-from lattice.features.logs.node.tail import Tail
+from lattice.features.logs.node.tail import MOST_AT_ONCE, Tail
 from lattice.features.logs.node.write_watcher import Noticing
 
 FLOOD_BYTES = 64 * 1024 * 1024
@@ -69,6 +72,8 @@ class Added:
     source: LogSource
     at: Position
     text: bytes
+    lines: int
+    """The number of line feeds in the text."""
     time_ms: int
     late: bool
 
@@ -95,31 +100,37 @@ class Stream:
         if self._mark != tail.mark:
             self._remember()
 
-    def advance(self, now_ms: int, most: int) -> Added | None:
+    def advance(
+        self, now_ms: int, most: int, start: StartCompression = compress_now
+    ) -> Added | None:
         """Read once and spool the text; None if there was nothing to read."""
         at = self.spool.end
         read = self.tail.read(most)
         if read.anew:
             self.spool.add_gap(GapCause.TRUNCATED, read.lost_bytes, now_ms)
             self._remember()
-            return self.advance(now_ms, most)
+            return self.advance(now_ms, most, start)
         if not read.text:
             self._late = False
+            self.spool.write_frame()
             return None
         if self.tail.mark != self._mark:
             self._remember()
         try:
-            self.spool.add(read.text, now_ms, late=self._late)
+            self.spool.add(read.text, now_ms, late=self._late, start=start)
         except OSError:
             spooled = self.spool.end.offset - at.offset
             self.tail.step_back(len(read.text) - spooled)
             raise
-        head = self.spool.head
-        return Added(head.kind, head.source, at, read.text, now_ms, self._late)
+        head, lines = self.spool.head, self.spool.end.line - at.line
+        return Added(head.kind, head.source, at, read.text, lines, now_ms, self._late)
 
     def close(self) -> None:
         """Close the files; their content stays."""
         self.tail.close()
+        with suppress(OSError):
+            # If the disk is full, the next agent makes this frame.
+            self.spool.write_frame()
         self.spool.close()
 
     def check_truncation(self, now_ms: int) -> None:
@@ -152,13 +163,16 @@ class JobCapture:
         on_closed: Callable[[], None],
         quota: JobQuota | None = None,
         on_quiet: Callable[[], None] = lambda: None,
+        start_compression: StartCompression = compress_now,
     ) -> None:
         """All callbacks run in the capture's thread.
 
         - `room`: True while the node's spools may grow.
         - `on_closed`: a chunk waits to be stored.
         - `on_quiet`: inotify watches are wanted again.
+        - `start_compression`: begins to compress a frame while there are listeners.
         """
+        self._start_compression = start_compression
         self._quota = quota or JobQuota()
         self._flood_priority = FloodPriority()
         self._clock = clock
@@ -264,7 +278,9 @@ class JobCapture:
                 stream.trouble = "the spool is full"
                 return False
             gaps = len(stream.spool.gaps())
-            added = stream.advance(now_ms, min(left, 1024 * 1024, left_bytes))
+            # Without listeners this thread compresses: it may run at a lower priority.
+            start = self._start_compression if self._listeners else compress_now
+            added = stream.advance(now_ms, min(MOST_AT_ONCE, left_bytes), start)
             if len(stream.spool.gaps()) != gaps:
                 # Report the gap before the text after it.
                 self._notify(None)
@@ -277,6 +293,7 @@ class JobCapture:
             if not self._listeners:
                 self._flood_priority.took(len(added.text), now_ms)
             self._notify(added)
+            stream.spool.start_full_frame(start)
             if stream.spool.close_if_due(now_ms):
                 self._on_closed()
         return True

@@ -37,6 +37,7 @@ from lattice.domain.nodejobs import (
 )
 from lattice.domain.outputs import OutputOpener
 from lattice.features.logs.node.capture import JobCapture
+from lattice.features.logs.node.compressor import FrameCompressor
 from lattice.features.logs.node.file_journal import LOOKS_S, Noting
 from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.followed import FollowedFile, JobsHere, heads_in
@@ -94,6 +95,7 @@ class Collecting:
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
+        self._compressor = FrameCompressor()
         self.unread = UnreadJobs(folder / "unread.json", clock.now().timestamp())
         """Jobs without a stream, and why."""
         self._missed = MissedJobs(
@@ -143,6 +145,7 @@ class Collecting:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for each in self.followed:
                 await asyncio.to_thread(each.capture.stop)
+            self._compressor.close()
 
     def _hear(self, event: JobEvent) -> None:
         identity = event.job.identity
@@ -164,7 +167,15 @@ class Collecting:
         def on_quiet() -> None:
             loop.call_soon_threadsafe(followed.ask_anew)
 
-        capture = JobCapture(name, self._stamps, self._room, self._on_closed, quota, on_quiet)
+        capture = JobCapture(
+            name,
+            self._stamps,
+            self._room,
+            self._on_closed,
+            quota,
+            on_quiet,
+            self._compressor.start,
+        )
         folder = self._folder / name
         noting = Noting(self._opener, identity.job_id, lambda anew: self._writers(followed, anew))
         followed = FollowedFile(

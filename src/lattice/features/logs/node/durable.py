@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def append(file: BinaryIO, data: bytes) -> None:
-    """Append all of it; on an `OSError` append none of it. `file` is unbuffered."""
+def append(file: BinaryIO, *parts: bytes) -> None:
+    """Append all parts; on an `OSError` append none of them. `file` is unbuffered."""
     begin = os.fstat(file.fileno()).st_size
     try:
-        written = file.write(data)
-        while written < len(data):
-            written += file.write(data[written:])
+        written = os.writev(file.fileno(), parts)
+        if written < sum(map(len, parts)):
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[file.write(rest) :]
     except OSError:
         file.truncate(begin)
         raise

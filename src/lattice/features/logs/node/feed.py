@@ -9,10 +9,8 @@ reads it from the store.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 
 import msgspec
@@ -25,20 +23,21 @@ from lattice.features.logs.node.feedmessages import (
     GAP_BYTES,
     MESSAGE_BYTES,
     PIECE_BYTES,
+    TEXT_BYTES,
     add_piece,
     cut,
     gap_message,
     in_parts,
+    pushed_message,
     without_ends,
 )
+from lattice.features.logs.node.filenames import StreamKey
 from lattice.features.logs.node.followed import FollowedFile
 from lattice.features.logs.node.missed import Unfollowed, UnreadJobs
 from lattice.features.logs.node.spool import SpoolReader
+from lattice.features.logs.node.waiting_text import WaitingText, WaitingTexts
 from lattice.wire.v1 import logs_pb2 as pb
 
-_MOST_WAITING_BYTES = 4 * 1024 * 1024
-"""Text in memory; beyond it only positions are kept, at most `_MOST_WAITING`."""
-_MOST_WAITING = 10_000
 _MOST_GAPS = 500
 _CLOCK_OFF_S = 2.0
 """Viewers get a note if the clock is off by more than this."""
@@ -115,21 +114,6 @@ class LogFeed:
         return self._unread.of(asked.job_id, asked.started, ended, self._ahead_s() or 0.0)
 
 
-_Key = tuple[LogKind, LogSource]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Text that was read and is not sent yet. Without `text` it is in the file or the spool."""
-
-    key: _Key
-    at: Position
-    size: int
-    time_ms: int
-    late: bool
-    text: bytes | None
-
-
 class _Serving:
     def __init__(
         self,
@@ -148,18 +132,20 @@ class _Serving:
         self._reported_run: FollowedFile | None = None
         """The run that the server assigns the pushed text to."""
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Waiting] = deque()
-        self._waiting_bytes = 0
+        self._waiting = WaitingTexts()
         self._missed = False
         """True if some text is neither waiting nor sent."""
         self._changed = asyncio.Event()
+        self._idle = False
+        """True while everything is sent and the push waits for more."""
+        self._timer: asyncio.TimerHandle | None = None
         self._reported: pb.FeedStreams | None = None
         self._reported_at = 0.0
         self._report_due = True
         """True if a stream may be new, changed or ended since the last report."""
-        self._sent: dict[_Key, Piece] = {}
-        """The last piece of each stream that the server got."""
-        self._readers: dict[_Key, SpoolReader] = {}
+        self._sent: dict[StreamKey, Position] = {}
+        """Up to where the server got each stream."""
+        self._readers: dict[StreamKey, SpoolReader] = {}
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
@@ -190,31 +176,41 @@ class _Serving:
             self._loop.call_soon_threadsafe(self._take, added)
 
     def _take(self, added: Added | None) -> None:
-        if added is not None and (added.kind, added.source) not in self._sent:
-            # The server must know a stream before its text.
+        if added is None:
             self._report_due = True
-        if added is not None and len(self._waiting) < _MOST_WAITING:
-            size = len(added.text)
-            fits = self._waiting_bytes + size <= _MOST_WAITING_BYTES
-            self._waiting_bytes += size if fits else 0
-            self._waiting.append(
-                _Waiting(
-                    (added.kind, added.source),
-                    added.at,
-                    size,
-                    added.time_ms,
-                    added.late,
-                    added.text if fits else None,
-                )
-            )
-        elif added is not None:
-            self._missed = True
+        elif self._sent_at_once(added):
+            return
         else:
-            self._report_due = True
+            self._wait_with(added)
+        self._idle = False
         self._changed.set()
 
+    def _sent_at_once(self, added: Added) -> bool:
+        """Send without waking the push, if nothing is before it and there is room."""
+        key = (added.kind, added.source)
+        direct = self._idle and key in self._sent and not self._writing.locked()
+        if not direct or len(added.text) > TEXT_BYTES:
+            return False
+        piece = Piece(added.at, added.time_ms, added.late, added.text, added.lines)
+        if not self._session.try_send(pushed_message(*key, [piece])):
+            return False
+        self._sent[key] = piece.end
+        self._report_later()
+        return True
+
+    def _wait_with(self, added: Added) -> None:
+        if (added.kind, added.source) not in self._sent:
+            # The server must know a stream before its text.
+            self._report_due = True
+        if not self._waiting.add(added):
+            self._missed = True
+
+    def _report_later(self) -> None:
+        """Report the streams within a second. One timer serves many changes."""
+        if self._timer is None or self._timer.when() <= self._loop.time():
+            self._timer = self._loop.call_later(_REPORT_EVERY_S, self._take, None)
+
     async def _push(self) -> None:
-        timer: asyncio.TimerHandle | None = None
         try:
             while True:
                 followed = self._find()
@@ -225,13 +221,13 @@ class _Serving:
                 while self._waiting:
                     await self._send_waiting()
                     await self._report_streams()
-                # One timer serves many changes.
-                if timer is None or timer.when() <= self._loop.time():
-                    timer = self._loop.call_later(_REPORT_EVERY_S, self._take, None)
+                self._report_later()
+                self._idle = not self._changed.is_set()
                 await self._changed.wait()
         finally:
-            if timer is not None:
-                timer.cancel()
+            self._idle = False
+            if self._timer is not None:
+                self._timer.cancel()
             self._listen_to(None)
 
     async def _turn_to(self, followed: FollowedFile) -> None:
@@ -241,7 +237,8 @@ class _Serving:
             await self._send_waiting()
         self._forget()
         self._listen_to(followed)
-        await self._send(pb.FeedTell(began=self._to_server_time(followed.identity.started)))
+        began = pb.FeedTell(began=self._to_server_time(followed.identity.started))
+        await self._send(began.SerializeToString())
         self._reported_run = followed
         self._report_due = True
 
@@ -254,23 +251,18 @@ class _Serving:
 
     async def _send_waiting(self) -> None:
         """Send the oldest, and those right behind it of the same stream that fit in the message."""
-        first = self._waiting.popleft()
+        first = self._waiting.pop()
         if first.text is None:
             await self._send_again(first)
             return
-        self._waiting_bytes -= first.size
-        pieces = list(cut(Piece(first.at, first.time_ms, first.late, first.text)))
-        room = MESSAGE_BYTES - first.size - PIECE_BYTES
-        while self._waiting and (each := self._waiting[0]).key == first.key:
-            room -= each.size + PIECE_BYTES
-            if each.text is None or room < 0:
-                break
-            self._waiting.popleft()
-            self._waiting_bytes -= each.size
-            pieces.append(Piece(each.at, each.time_ms, each.late, each.text))
+        pieces = list(cut(first.piece(first.text)))
+        room = MESSAGE_BYTES - first.size - 2 * PIECE_BYTES
+        while (piece := self._waiting.pop_of(first.key, room)) is not None:
+            pieces.append(piece)
+            room -= len(piece.text) + PIECE_BYTES
         await self._send_pieces(first.key, pieces)
 
-    async def _send_again(self, waiting: _Waiting) -> None:
+    async def _send_again(self, waiting: WaitingText) -> None:
         stream = self._stream_of(waiting.key)
         if stream is None:
             self._missed = True
@@ -278,8 +270,7 @@ class _Serving:
         # The file itself is the buffer; the spool is read only if the file lost the text.
         text = await asyncio.to_thread(stream.tail.read_again, waiting.at.offset, waiting.size)
         if text:
-            piece = Piece(waiting.at, waiting.time_ms, waiting.late, text)
-            await self._send_pieces(waiting.key, list(cut(piece)))
+            await self._send_pieces(waiting.key, list(cut(waiting.piece(text))))
             return
         reader = self._readers.get(waiting.key)
         if reader is None:
@@ -299,23 +290,18 @@ class _Serving:
             await self._send_pieces(waiting.key, [part for each in pieces for part in cut(each)])
             at = pieces[-1].end_offset
 
-    async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
-        message, size = self._pushed(key), 0
+    async def _send_pieces(self, key: StreamKey, pieces: list[Piece]) -> None:
+        fitting: list[Piece] = []
+        size = 0
         for piece in pieces:
             cost = len(piece.text) + PIECE_BYTES
-            if size and size + cost > MESSAGE_BYTES:
-                await self._send(message)
-                message, size = self._pushed(key), 0
-            add_piece(message.pushed, piece)
+            if fitting and size + cost > MESSAGE_BYTES:
+                await self._send(pushed_message(*key, fitting))
+                fitting, size = [], 0
+            fitting.append(piece)
             size += cost
-        await self._send(message)
-        self._sent[key] = pieces[-1]
-
-    @staticmethod
-    def _pushed(key: _Key) -> pb.FeedTell:
-        message = pb.FeedTell()
-        message.pushed.kind, message.pushed.source = key[0].value, str(key[1])
-        return message
+        await self._send(pushed_message(*key, fitting))
+        self._sent[key] = pieces[-1].end
 
     async def _report_streams(self) -> None:
         """Report changes of streams at once; their ends, which the text implies, once a second."""
@@ -349,20 +335,20 @@ class _Serving:
             return
         self._reported, self._reported_at = report, now
         for part in in_parts(report):
-            await self._send(pb.FeedTell(streams=part))
+            await self._send(pb.FeedTell(streams=part).SerializeToString())
 
     def _stream_report(self, stream: Stream, *, over: bool) -> pb.FeedStream:
         head, end = stream.spool.head, stream.spool.end
         key = (head.kind, head.source)
-        waits = next((each.at for each in self._waiting if each.key == key), None)
+        waits = self._waiting.first_of(key)
         # The server need not request what is about to be pushed. At the end it gets the true end.
         if over:
             pass
         elif waits is not None and key not in self._sent:
             end = waits
         elif key in self._sent and not (self._missed and waits is None):
-            end = self._sent[key].end
-        self._sent.setdefault(key, Piece(end, 0, False, b""))
+            end = self._sent[key]
+        self._sent.setdefault(key, end)
         return pb.FeedStream(
             kind=head.kind.value,
             source=str(head.source),
@@ -378,14 +364,17 @@ class _Serving:
     async def _answer(self) -> None:
         while (message := await self._session.receive()) is not None:
             ask = pb.FeedAsk.FromString(bytes(message))
-            await self._send(pb.FeedTell(fetched=await asyncio.to_thread(self._fetched, ask)))
+            await self._send(await asyncio.to_thread(self._fetched, ask))
 
-    def _fetched(self, ask: pb.FeedAsk) -> pb.FeedText:
-        answer = pb.FeedText(id=ask.id, kind=ask.kind, source=ask.source)
+    def _fetched(self, ask: pb.FeedAsk) -> bytes:
+        message = pb.FeedTell()
+        # Filled in place: a message put into another would be copied.
+        answer = message.fetched
+        answer.id, answer.kind, answer.source = ask.id, ask.kind, ask.source
         stream = self._stream(ask)
         if stream is None:
             answer.gone = True
-            return answer
+            return message.SerializeToString()
         gaps = stream.spool.gaps()[-_MOST_GAPS:]
         most = min(ask.most_bytes or MESSAGE_BYTES, MESSAGE_BYTES - GAP_BYTES * len(gaps))
         for part in (part for each in stream.spool.pieces(ask.offset) for part in cut(each)):
@@ -397,7 +386,7 @@ class _Serving:
             add_piece(answer, Piece(part.at, part.time_ms, part.late, text))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
         answer.gaps.extend(map(gap_message, gaps))
-        return answer
+        return message.SerializeToString()
 
     def _stream(self, ask: pb.FeedAsk) -> Stream | None:
         try:
@@ -405,15 +394,15 @@ class _Serving:
         except (BadSource, ValueError):
             return None
 
-    def _stream_of(self, key: _Key) -> Stream | None:
+    def _stream_of(self, key: StreamKey) -> Stream | None:
         for each in self._reported_run.capture.streams if self._reported_run else ():
             if (each.spool.head.kind, each.spool.head.source) == key:
                 return each
         return None
 
-    async def _send(self, message: pb.FeedTell) -> None:
+    async def _send(self, message: bytes) -> None:
         async with self._writing:
-            await self._session.send(message.SerializeToString())
+            await self._session.send(message)
 
 
 def _last_write(followed: FollowedFile | None) -> pb.OutputLook:

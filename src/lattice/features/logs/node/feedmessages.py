@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from lattice.domain.logs import Gap, Piece
+from lattice.domain.logs import Gap, LogKind, LogSource, Piece
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.wire.v1 import logs_pb2 as pb
 
@@ -13,18 +13,44 @@ MESSAGE_BYTES = LARGEST_MESSAGE_BYTES - 4 * 1024
 PIECE_BYTES = 48
 GAP_BYTES = 64
 """The most bytes that a piece and a gap take besides their text."""
-_TEXT_BYTES = MESSAGE_BYTES - PIECE_BYTES
+TEXT_BYTES = MESSAGE_BYTES - PIECE_BYTES
+"""The most text of one piece."""
+_PUSHED, _PIECES, _TEXT = (number << 3 | 2 for number in (2, 4, 5))
+"""Tags of `FeedTell.pushed`, `FeedText.pieces` and `FeedPiece.text`; all have a length."""
 
 
 def cut(piece: Piece) -> Iterator[Piece]:
     """Split a piece into parts that each fit in a message."""
     at, size = piece.at, len(piece.text)
-    for begin in range(0, size, _TEXT_BYTES):
-        text = piece.text[begin : begin + _TEXT_BYTES]
-        part = Piece(at, piece.time_ms, piece.late, text)
+    if size <= TEXT_BYTES:
+        yield piece
+        return
+    for begin in range(0, size, TEXT_BYTES):
+        text = piece.text[begin : begin + TEXT_BYTES]
+        part = Piece(at, piece.time_ms, piece.late, text, text.count(b"\n"))
         yield part
-        if begin + _TEXT_BYTES < size:
-            at = part.end
+        at = part.end
+
+
+def pushed_message(kind: LogKind, source: LogSource, pieces: Sequence[Piece]) -> bytes:
+    """`FeedTell(pushed=…)` as bytes, with one copy of the text instead of three."""
+    parts = [pb.FeedText(kind=kind.value, source=str(source)).SerializeToString()]
+    for each in pieces:
+        head = pb.FeedPiece(
+            offset=each.at.offset, line=each.at.line, time_ms=each.time_ms, late=each.late
+        ).SerializeToString() + _prefix(_TEXT, len(each.text))
+        parts += (_prefix(_PIECES, len(head) + len(each.text)), head, each.text)
+    return b"".join((_prefix(_PUSHED, sum(map(len, parts))), *parts))
+
+
+def _prefix(tag: int, size: int) -> bytes:
+    """A field's tag and length."""
+    prefix = bytearray((tag,))
+    while size > 0x7F:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix)
 
 
 def add_piece(text: pb.FeedText, piece: Piece) -> None:

@@ -2,21 +2,30 @@
 
 - open.frames: compressed frames.
 - open.index: their entries, and gaps, one JSON line each.
-- open.tail: plain text that fills no frame yet, in records with the time of reading.
+- open.tail, open.tail2: plain text that is in no frame yet, in records with the time of reading.
+
+All text goes through a tail, so it is on disk before anybody gets it and before it is compressed.
+The tails take turns: while the text of one is compressed, the other takes new text. A frame has
+whole records, never a part of one.
 
 A process can be killed between any two writes (each has a failpoint), and recovers from the files
-alone. A frame counts once it has an entry. A record of the tail counts if it begins at or after the
+alone. A frame counts once it has an entry. A record of a tail counts if it begins at or after the
 end of the frames. Only a power cut leaves half a record. Recovery stops at such a record, and the
 text is read again from the job's file.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import struct
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -29,16 +38,18 @@ from lattice.domain.logchunk import (
     Frame,
     PlacedFrame,
     check_marks,
-    compress,
     expand,
     pack_marks,
     pieces_of,
 )
 from lattice.domain.logs import LATEST_MS, Gap, GapCause, Piece, Position
+from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.durable import append
+from lattice.features.logs.node.tail import MOST_AT_ONCE
 
 _RECORD = struct.Struct("<QQIIB")
-"""A record of the tail: offset, time in ms, length, CRC-32 of the text, late."""
+"""A record of a tail: offset, time in ms, length, CRC-32 of the text, late."""
+_TAILS = ("tail", "tail2")
 
 
 class _FrameEntry(msgspec.Struct, frozen=True, tag="frame"):
@@ -63,7 +74,7 @@ _ENTRY: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that fills no frame yet, with the time of reading."""
+    """Text that is in no frame yet, with the time of reading."""
 
     text: bytes
     lines: int
@@ -71,75 +82,93 @@ class _Piece:
     late: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _StartedFrame:
+    """A frame that is being compressed. A tail has its text until the frame is written."""
+
+    pieces: list[_Piece]
+    stored: Future[bytes]
+
+    def entry(self) -> Frame:
+        """The frame, as the index describes it. Waits for the compression."""
+        marks, size, lines = [], 0, 0
+        for piece in self.pieces:
+            size += len(piece.text)
+            lines += piece.lines
+            marks.append((size, piece.time_ms))
+        late = self.pieces[0].late
+        return Frame(len(self.stored.result()), size, lines, pack_marks(marks), late)
+
+
 class OpenChunk:
     """Used by one thread."""
 
     def __init__(self, folder: Path, begin: Position) -> None:
         """Continues with the files in the folder, if they begin at `begin`."""
-        self._paths = {name: folder / f"open.{name}" for name in ("frames", "index", "tail")}
+        names = ("frames", "index", *_TAILS)
+        self._paths = {name: folder / f"open.{name}" for name in names}
         self.begin = begin
+        self.end = begin
+        """The position after the last byte."""
         self.frames: list[Frame] = []
         self.gaps: list[Gap] = []
         self.began_ms: int | None = None
         self._pieces: list[_Piece] = []
-        self._pending_bytes = self._pending_lines = 0
+        self._pending_bytes = 0
+        """The size of the pieces."""
+        self._started: _StartedFrame | None = None
         self._frames_end = begin
         self.stored_bytes = 0
         """The size of its frames."""
-        self._tail_bytes = 0
         self._digest = hashlib.sha256()
-        self._recover()
+        self._recover_frames()
         self._files: dict[str, BinaryIO] = {
             name: path.open("ab", buffering=0) for name, path in self._paths.items()
         }
-
-    @property
-    def end(self) -> Position:
-        """The position after the last byte."""
-        return Position(
-            self._frames_end.offset + self._pending_bytes,
-            self._frames_end.line + self._pending_lines,
-        )
+        self._tails = deque(self._files[name] for name in _TAILS)
+        """The first one takes new text; the other has the text that is being compressed."""
+        self._recover_tails()
 
     @property
     def sha256(self) -> str:
         """The digest of the frames."""
         return self._digest.hexdigest()
 
-    def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
+    @property
+    def is_full(self) -> bool:
+        """True if the text that is in no frame yet makes a good frame."""
+        return self._pending_bytes >= MOST_AT_ONCE
+
+    def add(
+        self,
+        text: bytes,
+        time_ms: int,
+        *,
+        late: bool = False,
+        start: StartCompression = compress_now,
+    ) -> None:
         """Keep text. Raises `OSError` if the disk is full; `end` shows what is kept."""
-        if self._pieces and self._pieces[-1].late != late:
-            self.make_frame()
         self._begin_at(time_ms)
-        begin = 0
-        while self._pending_bytes + len(text) - begin >= FRAME_BYTES:
-            # A frame is filled exactly; only the remainder goes through the tail.
-            part = text[begin : begin + FRAME_BYTES - self._pending_bytes]
+        for begin in range(0, len(text), FRAME_BYTES):
+            part = text[begin : begin + FRAME_BYTES]
+            if not self._fits(len(part), late=late):
+                self.start_frame(start)
+            record = _RECORD.pack(self.end.offset, time_ms, len(part), zlib.crc32(part), late)
+            append(self._tails[0], record, part)
             self._take(part, time_ms, late=late)
-            try:
-                self.make_frame()
-            except OSError:
-                self._give_back()
-                raise
-            begin += len(part)
-        rest = text[begin:]
-        if rest:
-            record = _RECORD.pack(self.end.offset, time_ms, len(rest), zlib.crc32(rest), late)
-            append(self._files["tail"], record + rest)
-            self._tail_bytes += len(record) + len(rest)
-            self._take(rest, time_ms, late=late)
             failpoint("spool.tail.written")
+
+    def _fits(self, size: int, *, late: bool) -> bool:
+        """True if the text may be in one frame with the text before it."""
+        if not self._pieces:
+            return size <= FRAME_BYTES
+        return self._pending_bytes + size <= FRAME_BYTES and self._pieces[-1].late == late
 
     def _take(self, text: bytes, time_ms: int, *, late: bool) -> None:
         lines = text.count(b"\n")
         self._pieces.append(_Piece(text, lines, time_ms, late))
         self._pending_bytes += len(text)
-        self._pending_lines += lines
-
-    def _give_back(self) -> None:
-        piece = self._pieces.pop()
-        self._pending_bytes -= len(piece.text)
-        self._pending_lines -= piece.lines
+        self.end = Position(self.end.offset + len(text), self.end.line + lines)
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
         """Record a gap at the end; a repeated one counts once."""
@@ -154,18 +183,34 @@ class OpenChunk:
         self._begin_at(time_ms)
 
     def make_frame(self) -> None:
-        """Compress the text that fills no frame yet."""
+        """Compress and write all text that is in no frame yet."""
+        self.start_frame(compress_now)
+        self.write_frame()
+
+    def start_frame(self, start: StartCompression) -> None:
+        """Begin to compress the text that is in no frame yet. Writes the frame before it."""
+        self.write_frame()
         if not self._pieces:
             return
-        text = b"".join(each.text for each in self._pieces)
-        end = self.end
-        marks, size = [], 0
-        for piece in self._pieces:
-            size += len(piece.text)
-            marks.append((size, piece.time_ms))
-        stored = compress(text)
-        late = self._pieces[0].late
-        frame = Frame(len(stored), len(text), self._pending_lines, pack_marks(marks), late)
+        texts = [each.text for each in self._pieces]
+        text = texts[0] if len(texts) == 1 else b"".join(texts)
+        self._started = _StartedFrame(self._pieces, start(text))
+        self._pieces, self._pending_bytes = [], 0
+        self._tails.rotate()
+        if self._started.stored.done():
+            self.write_frame()
+
+    def wait_compressed(self) -> None:
+        """Return when `write_frame` need not wait."""
+        if self._started is not None:
+            self._started.stored.result()
+
+    def write_frame(self) -> None:
+        """Write the frame that is being compressed, if there is one. Waits for it."""
+        started = self._started
+        if started is None:
+            return
+        stored, frame = started.stored.result(), started.entry()
         append(self._files["frames"], stored)
         failpoint("spool.frame.written")
         try:
@@ -174,20 +219,26 @@ class OpenChunk:
             self._files["frames"].truncate(self.stored_bytes)
             raise
         failpoint("spool.frame.indexed")
-        if self._tail_bytes:
-            self._files["tail"].truncate(0)
-            self._tail_bytes = 0
+        self._count_frame(frame, stored)
+        self._started = None
+        self._tails[-1].truncate(0)
         failpoint("spool.tail.cleared")
+
+    def _count_frame(self, frame: Frame, stored: bytes) -> None:
         self.frames.append(frame)
-        self._frames_end = end
+        self._frames_end = _after(self._frames_end, frame)
         self.stored_bytes += len(stored)
         self._digest.update(stored)
-        self._pieces.clear()
-        self._pending_bytes = self._pending_lines = 0
 
-    def stored_frames(self) -> bytes:
-        """All frames, one after the other."""
-        return self._paths["frames"].read_bytes()
+    def copy_frames(self, target: int) -> None:
+        """Write all frames, one after the other, to a descriptor. They need no memory here."""
+        with self._paths["frames"].open("rb", buffering=0) as source:
+            at = 0
+            while at < self.stored_bytes:
+                copied = os.sendfile(target, source.fileno(), at, self.stored_bytes - at)
+                if not copied:
+                    raise OSError(errno.EIO, "the frames on disk are cut")
+                at += copied
 
     def pieces(self, offset: int) -> list[Piece]:
         """The text at an offset, up to the end of its frame or the tail; empty if not here."""
@@ -198,28 +249,30 @@ class OpenChunk:
                     file.seek(stored_at)
                     text = expand(file.read(frame.stored_bytes), frame)
                 return pieces_from(pieces_of(PlacedFrame(frame, at, stored_at), text), offset)
-            at = Position(at.offset + frame.plain_bytes, at.line + frame.lines)
+            at = _after(at, frame)
             stored_at += frame.stored_bytes
         return pieces_from(self._pending(), offset)
 
     def _pending(self) -> Iterator[Piece]:
+        """The text that is in no frame yet."""
         at = self._frames_end
-        for each in self._pieces:
-            yield Piece(at, each.time_ms, each.late, each.text)
-            at = at.past(each.text)
+        started = self._started.pieces if self._started else ()
+        for each in chain(started, self._pieces):
+            piece = Piece(at, each.time_ms, each.late, each.text, each.lines)
+            yield piece
+            at = piece.end
 
     def restart(self, begin: Position) -> None:
         """Clear everything and begin at `begin`."""
         # The index first: frames without entries don't count.
-        for name in ("index", "frames", "tail"):
+        for name in ("index", "frames", *_TAILS):
             self._files[name].truncate(0)
             failpoint("spool.open.cleared")
-        self.begin = self._frames_end = begin
+        self.begin = self.end = self._frames_end = begin
         self.frames.clear()
         self.gaps.clear()
-        self._pieces.clear()
-        self._pending_bytes = self._pending_lines = 0
-        self.stored_bytes = self._tail_bytes = 0
+        self._pieces, self._pending_bytes, self._started = [], 0, None
+        self.stored_bytes = 0
         self._digest = hashlib.sha256()
         self.began_ms = None
 
@@ -232,7 +285,7 @@ class OpenChunk:
         if self.began_ms is None:
             self.began_ms = time_ms
 
-    def _recover(self) -> None:
+    def _recover_frames(self) -> None:
         data = _content(self._paths["frames"])
         valid_index, valid_frames = b"", b""
         stored_at = 0
@@ -244,7 +297,7 @@ class OpenChunk:
                 self.gaps.append(Gap(at, entry.cause, entry.lost_bytes, entry.time_ms))
                 self._begin_at(entry.time_ms)
             else:
-                stored = data[stored_at:][: entry.frame.stored_bytes]
+                stored = data[stored_at : stored_at + entry.frame.stored_bytes]
                 stored_at += len(stored)
                 if entry.offset < self.begin.offset:
                     # Of a closed chunk; the process was killed before it cleared these files.
@@ -261,37 +314,54 @@ class OpenChunk:
                 if entry.frame.lines != text.count(b"\n"):
                     break
                 valid_frames += stored
-                self.frames.append(entry.frame)
-                self._frames_end = self._frames_end.past(text)
-                self.stored_bytes += len(stored)
-                self._digest.update(stored)
+                self._count_frame(entry.frame, stored)
                 self._begin_at(entry.frame.marks[1])
             valid_index += line
         self._paths["index"].write_bytes(valid_index)
         self._paths["frames"].write_bytes(valid_frames)
-        self._recover_tail()
+        self.end = self._frames_end
 
-    def _recover_tail(self) -> None:
-        data = _content(self._paths["tail"])
-        valid, begin, at = b"", 0, self._frames_end.offset
+    def _recover_tails(self) -> None:
+        """Take the text of the tails. That of the older one makes a frame if there are two."""
+        contents = {name: _content(self._paths[name]) for name in _TAILS}
+        for name in sorted(_TAILS, key=lambda each: _first_offset(contents[each])):
+            if not contents[name]:
+                continue
+            self.make_frame()
+            if self._tails[0] is not self._files[name]:
+                self._tails.rotate()
+            self._recover_tail(self._paths[name], contents[name])
+
+    def _recover_tail(self, path: Path, data: bytes) -> None:
+        valid, begin = b"", 0
         while begin + _RECORD.size <= len(data):
             offset, time_ms, size, crc, late = _RECORD.unpack_from(data, begin)
-            text = data[begin + _RECORD.size :][:size]
-            if len(text) != size or zlib.crc32(text) != crc or offset > at:
-                break
-            if time_ms > LATEST_MS:
-                break
             record = data[begin : begin + _RECORD.size + size]
+            text = record[_RECORD.size :]
+            if not size or len(text) != size or zlib.crc32(text) != crc:
+                break
+            if offset > self.end.offset or time_ms > LATEST_MS:
+                break
             begin += len(record)
-            if offset < at:
+            if offset < self.end.offset:
                 # Its frame was made; the process was killed before it cleared the tail.
                 continue
+            if not self._fits(size, late=bool(late)):
+                break
             self._take(text, time_ms, late=bool(late))
             self._begin_at(time_ms)
             valid += record
-            at += size
-        self._paths["tail"].write_bytes(valid)
-        self._tail_bytes = len(valid)
+        path.write_bytes(valid)
+
+
+def _after(begin: Position, frame: Frame) -> Position:
+    return Position(begin.offset + frame.plain_bytes, begin.line + frame.lines)
+
+
+def _first_offset(tail: bytes) -> int:
+    """The offset of its first record; 0 if it has none."""
+    found: int = _RECORD.unpack_from(tail)[0] if len(tail) >= _RECORD.size else 0
+    return found
 
 
 def pieces_from(pieces: Iterable[Piece], offset: int) -> list[Piece]:

@@ -36,6 +36,7 @@ from lattice.domain.logchunk import (
     read_index,
 )
 from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.durable import replace, sync_folder
 from lattice.features.logs.node.openchunk import OpenChunk, pieces_from
 from lattice.features.logs.node.tail import FileMark
@@ -127,10 +128,31 @@ class StreamSpool:
         replace(self.folder / "file.json", msgspec.json.encode(asdict(mark)))
         failpoint("spool.mark.written")
 
-    def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
+    def add(
+        self,
+        text: bytes,
+        time_ms: int,
+        *,
+        late: bool = False,
+        start: StartCompression = compress_now,
+    ) -> None:
         """Keep text. Raises `OSError` if the disk is full; `end` shows what is kept."""
         with self._lock:
-            self._open.add(text, time_ms, late=late)
+            self._open.add(text, time_ms, late=late, start=start)
+
+    def start_full_frame(self, start: StartCompression = compress_now) -> None:
+        """Begin to compress text that makes a good frame, and write the frame before it."""
+        if self._open.is_full:
+            # The lock is free meanwhile: viewers' requests need it.
+            self._open.wait_compressed()
+            with self._lock:
+                self._open.start_frame(start)
+
+    def write_frame(self) -> None:
+        """Write the frame that is being compressed, if there is one. Waits for it."""
+        self._open.wait_compressed()
+        with self._lock:
+            self._open.write_frame()
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
         """Record a gap at the end; a repeated one counts once."""
@@ -174,14 +196,14 @@ class StreamSpool:
             before=self._chunks,
             sha256=chunk.sha256,
         )
-        self._write_chunk(chunk.stored_frames(), index_frame(index))
+        self._write_chunk(index_frame(index))
         chunk.restart(index.end)
         self.over = last
 
-    def _write_chunk(self, frames: bytes, index: bytes) -> None:
+    def _write_chunk(self, index: bytes) -> None:
         unfinished = self.folder / "open.sealed"
         with unfinished.open("wb") as file:
-            file.write(frames)
+            self._open.copy_frames(file.fileno())
             file.write(index)
             file.flush()
             failpoint("spool.chunk.sealed")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 HEAD_BYTES = 1024
-MOST_AT_ONCE = 1024 * 1024
+MOST_AT_ONCE = 224 * 1024
+"""A read fits in a frame and in a message to followers, so neither has to split it."""
 _BLOCK = 512
 _LARGEST_BLOCK = 64 * 1024
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from lattice.domain.attempts import JobAttempt
 from lattice.domain.metric import PREFIX
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.features.telemetry.convert.batches import SeriesColumn
+
+if TYPE_CHECKING:
+    from lattice.domain.attempts import JobAttempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

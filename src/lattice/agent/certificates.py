@@ -1,0 +1,112 @@
+"""Reads and makes the node's keys and certificates, in this process.
+
+    python -P -m lattice.agent.certificates
+
+As a program it answers one question from standard input on standard output, and ends. The agent
+uses it so (`certificate_process`): what this module imports takes 9 MiB, and an agent needs it only
+a few times a day. Keys pass through the pipes only.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import BinaryIO
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from lattice.agent.certificate_process import (
+    LARGEST_BYTES,
+    CertificateAnswer,
+    CertificateQuestion,
+    NewRequest,
+    PeerCard,
+)
+from lattice.agent.identity_store import IdentityRefused
+from lattice.base.errors import LatticeError
+from lattice.domain.peer import PeerIdentity, PeerKind
+from lattice.wire.peerguard import read_peer
+
+
+class LocalCertificates:
+    """The port `Certificates`."""
+
+    def new_request(self, node: str) -> tuple[str, str]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
+        csr = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+        pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        return pem.decode(), csr.public_bytes(serialization.Encoding.PEM).decode()
+
+    def read_identity(
+        self, certificate: str, key: str, authorities: str, node: str, *, believed: str = ""
+    ) -> PeerIdentity:
+        if believed and not _signed_by(certificate, believed):
+            raise IdentityRefused("the certificate is not signed by an authority of this cluster")
+        try:
+            peer = read_peer(certificate.encode())
+        except LatticeError as error:
+            raise IdentityRefused(error.message) from None
+        if peer.kind is not PeerKind.NODE or peer.name != node:
+            owner = f"{peer.kind} {peer.name}"
+            raise IdentityRefused(f"the certificate is that of {owner}, not of {node}")
+        try:
+            secret = serialization.load_pem_private_key(key.encode(), password=None)
+            shown = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+            x509.load_pem_x509_certificates(authorities.encode())
+        except (ValueError, TypeError):
+            raise IdentityRefused("key or authorities can't be read") from None
+        if secret.public_key() != shown:
+            raise IdentityRefused("the key is not that of the certificate")
+        return peer
+
+
+def _signed_by(certificate: str, authorities: str) -> bool:
+    try:
+        shown = x509.load_pem_x509_certificate(certificate.encode())
+        known = x509.load_pem_x509_certificates(authorities.encode())
+    except ValueError:
+        return False
+    for authority in known:
+        try:
+            shown.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def answer_to(question: CertificateQuestion) -> CertificateAnswer:
+    """Answer one question of the agent."""
+    local = LocalCertificates()
+    if isinstance(question, NewRequest):
+        key, csr = local.new_request(question.node)
+        return CertificateAnswer(key=key, csr=csr)
+    try:
+        peer = local.read_identity(
+            question.certificate,
+            question.key,
+            question.authorities,
+            question.node,
+            believed=question.believed,
+        )
+    except IdentityRefused as refusal:
+        return CertificateAnswer(refused=refusal.message)
+    return CertificateAnswer(peer=PeerCard.of(peer))
+
+
+def main(source: BinaryIO, target: BinaryIO) -> None:
+    """Answer the question of the source. Raises `MsgspecError` if it can't be read."""
+    question = msgspec.json.decode(source.read(LARGEST_BYTES), type=CertificateQuestion)
+    target.write(msgspec.json.encode(answer_to(question)))
+
+
+if __name__ == "__main__":
+    main(sys.stdin.buffer, sys.stdout.buffer)
