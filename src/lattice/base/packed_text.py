@@ -8,6 +8,8 @@ from typing import Any
 
 _MODULES = ("compression.zstd", "backports.zstd")
 """Of Python 3.14, and of the package for earlier versions."""
+_LARGEST_WINDOW_LOG = 23
+"""8 MiB: a forged frame could claim 128 MiB, which are allocated before any text is made."""
 
 
 class BadPackedText(ValueError):
@@ -22,8 +24,8 @@ def can_expand() -> bool:
 
 def expanded(stored: bytes | memoryview, plain_bytes: int) -> bytes:
     """The text of a frame. Raises `BadPackedText`; never expands to more than `plain_bytes`."""
-    zstd = _zstd()
-    expanding = zstd.ZstdDecompressor()
+    zstd, options = _zstd()
+    expanding = zstd.ZstdDecompressor(options=options)
     try:
         text: bytes = expanding.decompress(stored, max_length=plain_bytes + 1)
         # After all the text, the checksum may still be unread.
@@ -37,8 +39,10 @@ def expanded(stored: bytes | memoryview, plain_bytes: int) -> bytes:
 
 
 @cache
-def _zstd() -> Any:
-    return import_module(next(filter(_is_installed, _MODULES)))
+def _zstd() -> tuple[Any, dict[int, int]]:
+    """The module, and the options of a decompressor."""
+    zstd: Any = import_module(next(filter(_is_installed, _MODULES)))
+    return zstd, {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW_LOG}
 
 
 def _is_installed(name: str) -> bool:

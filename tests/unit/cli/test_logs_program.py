@@ -10,12 +10,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyte
 import pytest
 
+from lattice.domain.logchunk import compress
+from lattice.domain.logs import LogKind
+from lattice.features.logs.blocks import MEDIA_TYPE, BlockWriter, LinesFrame, PackedLines
+from lattice.features.logs.model import LogNote, NoteKind
 from tests.fakes import answers, logs
 from tests.fakes.terminal import PROGRAM, Terminal
 from tests.fakes.web import Answer, Web, web
@@ -98,6 +104,37 @@ def test_json_lines(environment: dict[str, str], server: Web) -> None:
         assert found[1]["text"] == "two\x1b[2J"
         assert "\x1b" not in done.stdout
         assert done.stderr == ""
+
+
+def as_blocks(*frames: LinesFrame | PackedLines, last: LogNote) -> bytes:
+    writer = BlockWriter(msgspec.json.encode)
+    sent = [writer.record(each, f"c-{number}") for number, each in enumerate(frames)]
+    return b"".join([writer.begin, *sent, writer.record(last, ""), writer.end])
+
+
+@pytest.mark.spec("LOG-4", "LOG-6", "LOG-7")
+def test_blocks_of_bytes_and_stored_frames(environment: dict[str, str], server: Web) -> None:
+    name, time_ms = ("n1", LogKind.STDOUT, "batch", None), 1_763_215_331_402
+    hostile = b"\x1b]0;x\x07\n"
+    text = b"three\nfo"
+    body = as_blocks(
+        LinesFrame(*name, 0, 1, 0, time_ms, False, 0, False, b"one\n"),
+        LinesFrame(*name, 1, 1, 4, time_ms, False, 0, False, hostile),
+        PackedLines(*name, 2, 1, 40, False, ((8, time_ms),), b"", 8, compress(text)),
+        PackedLines(*name, 3, 1, 48, False, ((3, time_ms),), None, 3, compress(b"ur\n")),
+        last=LogNote(kind=NoteKind.END, time=datetime.now(UTC), words="completed", lines=0),
+    )
+    pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
+    server.routes[STREAM] = lambda _: Answer(pieces=pieces, headers={"Content-Type": MEDIA_TYPE})
+    done = run(environment, "42")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "one\n␛]0;x␇\nthree\nfour\n"
+    assert server.requests[-1].headers["accept"] == f"{MEDIA_TYPE};zstd=1, text/event-stream"
+    done = run(environment, "42", "-o", "json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each.get("seq") for each in found] == [0, 1, 2, 3, None]
+    done = run(environment, "42", "-t", "--utc")
+    assert done.stdout.splitlines()[-1] == "2025-11-15T14:02:11.402Z four"
 
 
 @pytest.mark.spec("CLI-2")

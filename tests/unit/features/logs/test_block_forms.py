@@ -17,8 +17,9 @@ from lattice.client.record_stream import StreamReconnect
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, GapCause, LogKind, Position
 from lattice.features.logs import operations
 from lattice.features.logs.block_reader import best_format
-from lattice.features.logs.blocks import MEDIA_TYPE, BlockWriter, LinesFrame
+from lattice.features.logs.blocks import MEDIA_TYPE, BlockWriter, LinesFrame, PackedLines
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogQuery, NoteKind
+from lattice.features.logs.service import frames
 from lattice.features.logs.service.records import BLOCKS, DECODED, PACKED_BLOCKS, RecordForm
 from lattice.wire.events import EventStream
 from tests.unit.features.logs.test_reading import ALICE, Site, numbered
@@ -132,6 +133,34 @@ async def test_every_choice_of_lines(query: dict[str, Any], size: int) -> None:
         if name in query:
             query = query | {name: site.began + timedelta(seconds=query[name])}
     assert text_of(await in_all_forms(site, **query))
+
+
+@pytest.mark.spec("LOG-6")
+async def test_a_range_without_filters_is_sent_as_it_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site, expanded = Site(), 0
+    await site.put("n1", numbered(95))
+    expand = frames.expand
+
+    def counted(*given: Any) -> bytes:
+        nonlocal expanded
+        expanded += 1
+        return expand(*given)
+
+    monkeypatch.setattr(frames, "expand", counted)
+
+    async def packed(**query: Any) -> int:
+        records = await site.reading.stream(ALICE, "7", LogQuery(**query), PACKED_BLOCKS)
+        return sum([isinstance(record, PackedLines) async for record, _ in records])
+
+    assert await packed() == 10
+    assert expanded <= 2, "only where a cursor needs the end of a line"
+    assert await packed(since=site.began + timedelta(seconds=35)) == 6
+    assert await packed(until=site.began + timedelta(seconds=35)) == 3
+    assert await packed(grep="line") == 0
+    await site.put("n2", numbered(5))
+    assert await packed() == 0, "merged by the times of their reads"
 
 
 @pytest.mark.spec("LOG-7")
@@ -269,9 +298,9 @@ async def test_blocks_of_bytes_hold_the_same_lines(text: bytes, size: int) -> No
     for form in (BLOCKS, PACKED_BLOCKS):
         one = opened(form, binary=best_format(is_decoding=False))
         found = taken(one, await sent(site, form))
-        frames = [each for each in found if isinstance(each, LinesFrame)]
-        assert b"".join(each.text for each in frames) == text
-        decoded = [each for frame in frames for each in frame.records()]
+        blocks = [each for each in found if isinstance(each, LinesFrame)]
+        assert b"".join(each.text for each in blocks) == text
+        decoded = [each for block in blocks for each in block.records()]
         events = taken(opened(DECODED), await sent(site, DECODED))
         assert decoded == [each for each in events if isinstance(each, LogBlock)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +107,67 @@ def test_the_last_state_is_what_a_terminal_shows(begun: bytes) -> None:
 def test_a_line_that_is_too_long_is_found_without_going_through_all(text: str, most: int) -> None:
     whole = text.encode() + b"\n"
     assert has_longer(whole, b"\n", most) == any(len(line) > most for line in whole.split(b"\n"))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Stored text that counts how often it is expanded."""
+
+    at: Position
+    content: bytes
+    expanded: list[int] = field(default_factory=list)
+    time_ms: int = 5
+
+    @property
+    def end(self) -> Position:
+        return self.at.past(self.content)
+
+    def text(self) -> bytes:
+        self.expanded.append(1)
+        return self.content
+
+
+@pytest.mark.spec("LOG-3")
+@given(st.binary(max_size=20), st.lists(TEXT.map(lambda text: text + b"\n?"), min_size=1))
+def test_frames_that_are_passed_leave_the_same_line_begun(first: bytes, texts: list[bytes]) -> None:
+    read, passed = LineAssembler(Position()), LineAssembler(Position())
+    for each in (read, passed):
+        list(each.all_lines(Piece(Position(), 1, False, first)))
+    before = passed.unfinished(0)
+    frames, at = [], Position().past(first)
+    for number, text in enumerate(texts):
+        frames.append(Frame(at, text))
+        list(read.all_lines(Piece(at, 5, False, text)))
+        assert passed.can_pass
+        begun = passed.pass_frame(frames[-1])
+        assert begun == (None if number else before.text if before else b"")
+        at = frames[-1].end
+        assert passed.expected == at.offset
+    assert not any(each.expanded for each in frames)
+    assert (passed.at, passed.unfinished(7)) == (read.at, read.unfinished(7))
+    assert sum(len(each.expanded) for each in frames) == 1, "only the last one was needed"
+
+
+@given(st.lists(TEXT, min_size=2, max_size=6), st.data())
+def test_text_of_several_times_is_split_as_it_was_read(
+    texts: list[bytes], data: st.DataObject
+) -> None:
+    """Trimmed at both ends, as at the ends of a range."""
+    texts = [each or b"-" for each in texts]
+    whole, marks = b"", []
+    for number, text in enumerate(texts):
+        whole += text
+        marks.append((len(whole), number))
+    piece = Piece(Position(), len(texts) - 1, False, whole, whole.count(b"\n"), tuple(marks))
+    times = {offset: part.time_ms for part in piece.by_time()
+             for offset in range(part.at.offset, part.end_offset)}  # fmt: skip
+    assert b"".join(each.text for each in piece.by_time()) == whole
+    begin = data.draw(st.integers(0, len(whole) - 1))
+    end = data.draw(st.integers(begin + 1, len(whole)))
+    part = piece.starting_at(begin).up_to(end)
+    assert part.text == whole[begin:end]
+    found = [each for each in part.by_time() if each.text]
+    assert b"".join(each.text for each in found) == part.text
+    assert [each.at for each in found] == [Position().past(whole[: e.at.offset]) for e in found]
+    assert all(times[each.at.offset] == each.time_ms for each in found)
+    assert part.time_ms == times[end - 1]
