@@ -78,6 +78,8 @@ class StreamQuestion:
     grant: str
     resume: bool = False
     lane: Lane = Lane.INTERACTIVE
+    shared: bool = False
+    """True if many nodes are asked at once: the stream shares a connection, if one is open."""
     patience_s: float = 5.0
     """How long the node may take until it answers."""
 

@@ -27,6 +27,8 @@ from lattice.domain.stream import (
 OTHER_RUN = "it tells of another run of this number"
 UNREADABLE = "what it said can't be read"
 _AT_ONCE = 64
+_MANY_NODES = 8
+"""Streams to more nodes share connections: a handshake for each would take long."""
 T = TypeVar("T")
 
 
@@ -38,7 +40,7 @@ def stream_question(  # noqa: PLR0913 - each is part of the question
     signer: GrantSigner,
     kind: StreamKind,
     node: str,
-    job_id: int,
+    attempt: JobAttempt,
     opening: bytes,
     *,
     subject: str = "server",
@@ -46,13 +48,13 @@ def stream_question(  # noqa: PLR0913 - each is part of the question
     resume: bool = False,
     lane: Lane = Lane.INTERACTIVE,
 ) -> StreamQuestion:
-    """A question with a grant for it alone."""
+    """A question to a node of the attempt, with a grant for it alone."""
     session = session or secrets.token_hex(16)
     grant = signer.issue(
         kind.act,
         node,
         subject=subject,
-        job_id=job_id,
+        job_id=attempt.allocation.job_id,
         digest=digest_of(session, kind, opening),
     )
     return StreamQuestion(
@@ -63,6 +65,7 @@ def stream_question(  # noqa: PLR0913 - each is part of the question
         grant=grant,
         resume=resume,
         lane=lane,
+        shared=attempt.attempt.node_count > _MANY_NODES,
     )
 
 

@@ -7,7 +7,7 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,8 +18,10 @@ from lattice.wire.conduit import Conduit, ConduitClosed
 
 _log = logging.getLogger(__name__)
 
-_MOST_OPENING = 32
+_MOST_OPENING = 128
 """All nodes of a large job at once would delay each other, and retry all at once."""
+_TURN_S = 1.0
+"""A node that has not answered by then does not delay the others any longer."""
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -98,7 +100,7 @@ class NodeStream(ABC):
     @asynccontextmanager
     async def _opened(self, session: str, *, resume: bool) -> AsyncIterator[Carrier]:
         async with AsyncExitStack() as stack:
-            async with self._turn:
+            async with _turn_of(self._turn):
                 question = self.question(session, resume=resume)
                 carrier = await stack.enter_async_context(self._nodes.open(question))
             yield carrier
@@ -112,6 +114,19 @@ class NodeStream(ABC):
             # There is no reader any more. Pings alone would keep the connection for ever.
             conduit.close()
             raise
+
+
+@asynccontextmanager
+async def _turn_of(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Wait for a turn. It is given back at the end of the context, or after a second."""
+    await turns.acquire()
+    with ExitStack() as stack:
+        stack.callback(turns.release)
+        timer = asyncio.get_running_loop().call_later(_TURN_S, stack.close)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 K = TypeVar("K", bound=Hashable)
@@ -143,6 +158,14 @@ class SharedStreams(Generic[K, S]):
     @contextmanager
     def used(self, key: K, make: Callable[[], S]) -> Iterator[S]:
         """The stream of this key, made if there is none, while the context lasts."""
+        stream = self.join(key, make)
+        try:
+            yield stream
+        finally:
+            self.leave(key, stream)
+
+    def join(self, key: K, make: Callable[[], S]) -> S:
+        """The stream of this key, made if there is none. The caller leaves it later."""
         shared = self._shared.get(key)
         if shared is None:
             stream = make()
@@ -152,13 +175,17 @@ class SharedStreams(Generic[K, S]):
             shared.closing.cancel()
             shared.closing = None
         shared.users += 1
-        try:
-            yield shared.stream
-        finally:
-            shared.users -= 1
-            if not shared.users and self._shared.get(key) is shared:
-                loop = asyncio.get_running_loop()
-                shared.closing = loop.call_later(self._idle_s, self._drop, key, shared)
+        return shared.stream
+
+    def leave(self, key: K, stream: S) -> None:
+        """End one use of the stream; after the last it is closed, but not at once."""
+        shared = self._shared.get(key)
+        if shared is None or shared.stream is not stream:
+            return
+        shared.users -= 1
+        if not shared.users:
+            loop = asyncio.get_running_loop()
+            shared.closing = loop.call_later(self._idle_s, self._drop, key, shared)
 
     def _drop(self, key: K, shared: _Shared[S]) -> None:
         if self._shared.get(key) is shared:

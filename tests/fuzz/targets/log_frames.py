@@ -116,7 +116,7 @@ def seeds() -> Iterable[bytes]:
     yield b"Z\x00\x00\x0d" + STORED
     # A bomb: 64 MB in 2 KB.
     yield b"Z\x03\xff\xff" + zstd.compress(bytes(16 * 1024 * 1024))[:4000]
-    cursor = write_cursor(3, {_NAME: Position(5, 1)})
+    cursor = write_cursor(3, {str(_NAME): Position(5, 1)})
     yield b"U" + cursor.encode()
     yield b'J{"attempt":3,"places":{"n1/stdout/batch":[5,1]}}'
     yield b'J{"attempt":3,"x":' + deep + b',"places":{}}'
@@ -222,7 +222,8 @@ def _cursor_text(text: str) -> None:
         attempt, places = read_cursor(text)
     except UsageError:
         return
-    assert read_cursor(write_cursor(attempt, places)) == (attempt, places)
+    texts = {str(name): at for name, at in places.items()}
+    assert read_cursor(write_cursor(attempt, texts)) == (attempt, places)
     assert 0 <= attempt < _LARGEST
     for at in places.values():
         assert 0 <= at.offset < _LARGEST

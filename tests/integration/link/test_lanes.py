@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import ssl
 import struct
@@ -15,10 +16,12 @@ import pytest
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.domain.peer import server_name
-from lattice.domain.stream import CarrierLost
+from lattice.domain.stream import CarrierLost, StreamKind, StreamQuestion, digest_of
+from lattice.features.link.model import Replica
 from lattice.server.cluster.lane_listener import MOST_SPARE
+from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.lane import TlsLane
-from lattice.wire.v1.link_pb2 import StreamOpening
+from lattice.wire.v1.link_pb2 import PassTicketAnswer, PassTicketRequest, StreamOpening
 from tests.eventually import eventually_async
 from tests.integration.link.site import CLUSTER, Caller, NodeKey, Server, Site
 
@@ -167,3 +170,46 @@ async def test_a_frame_that_is_too_large_ends_its_lane_alone(site: Site) -> None
     bad._transport.write(struct.pack("!I", 1 << 30))
     await eventually_async(lambda: not bad.usable)
     assert good.usable
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_shared_stream_uses_a_connection_that_others_use(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    for number in range(2):
+        async with server.desk.open(shared_question(site, "n1")) as carrier:
+            assert isinstance(carrier, GrpcCarrier), number
+            assert len(agent.dialling._lanes) == 1
+    assert agent.dialling._tls._spare is None
+
+
+async def test_tickets_for_nodes_of_another_replica_go_together(site: Site) -> None:
+    first, second = await site.server("a"), await site.server("b")
+    nodes = [f"n{number}" for number in range(6)]
+    agents = [site.agent(node, first) for node in nodes]
+    await eventually_async(lambda: all(second.desk.linked_to(node) == "a" for node in nodes))
+    calls = []
+    pass_tickets = second._peers._tickets._call
+
+    async def counted(replica: Replica, request: PassTicketRequest) -> PassTicketAnswer:
+        calls.append(1 + len(request.others))
+        return await pass_tickets(replica, request)
+
+    second._peers._tickets._call = counted
+
+    async def opened(node: str) -> str:
+        async with second.desk.open(shared_question(site, node)):
+            return node
+
+    assert await asyncio.gather(*map(opened, nodes)) == nodes
+    assert sum(calls) == len(agents)
+    assert len(calls) == 1
+
+
+def shared_question(site: Site, node: str) -> StreamQuestion:
+    session, kind = secrets.token_hex(16), StreamKind.ECHO
+    grant = site.signer.issue(kind.act, node, subject="x", digest=digest_of(session, kind, b""))
+    return StreamQuestion(
+        node=node, kind=kind, session=session, opening=b"", grant=grant, shared=True
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from lattice.access.limits import LimitVerdict, Questions
-from lattice.base.errors import PermissionRefused, UsageError
+from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.domain.stream import CarrierLost
 from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.features.link.service.hub import LinkHub
@@ -119,8 +119,17 @@ class PeerRpc(link_pb2_grpc.PeerServiceServicer):
         return pb.TakeTokenAnswer(granted=verdict.granted, wait_s=verdict.wait_s)
 
     async def PassTicket(self, request: pb.PassTicketRequest, context: Any) -> pb.PassTicketAnswer:
+        if request.others:
+            return pb.PassTicketAnswer(handed=map(self._is_handed, (request, *request.others)))
         self._hub.hand(request.node, request.epoch, request.ticket)
         return pb.PassTicketAnswer()
+
+    def _is_handed(self, request: pb.PassTicketRequest) -> bool:
+        try:
+            self._hub.hand(request.node, request.epoch, request.ticket)
+        except Unavailable:
+            return False
+        return True
 
 
 class ProbeRpc:

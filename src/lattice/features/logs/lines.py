@@ -50,6 +50,8 @@ class StoredFrame(Protocol):
 class LineAssembler:
     """Assembles one stream. Pieces come in order and join."""
 
+    __slots__ = ("_at", "_begun", "_begun_bytes", "_passed", "last_ms")
+
     def __init__(self, at: Position, last_ms: int = 0, begun: bytes = b"") -> None:
         """`begun` is the text from `at` on that was read already, without a line feed."""
         self._at = at

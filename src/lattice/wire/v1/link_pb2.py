@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15lattice/v1/link.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"Y\n\x06LinkUp\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.lattice.v1.HelloH\x00\x12 \n\x04ping\x18\x02 \x01(\x0b\x32\x10.lattice.v1.PingH\x00\x42\t\n\x07message\"\xa9\x01\n\x08LinkDown\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.lattice.v1.WelcomeH\x00\x12 \n\x04pong\x18\x02 \x01(\x0b\x32\x10.lattice.v1.PongH\x00\x12$\n\x06ticket\x18\x03 \x01(\x0b\x32\x12.lattice.v1.TicketH\x00\x12\"\n\x05leave\x18\x04 \x01(\x0b\x32\x11.lattice.v1.LeaveH\x00\x42\t\n\x07message\"w\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12&\n\x06health\x18\x05 \x01(\x0b\x32\x16.lattice.v1.NodeHealth\"+\n\nNodeHealth\x12\x0e\n\x06health\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x03(\t\"j\n\x07Welcome\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x11\n\tpublished\x18\x02 \x01(\x08\x12\x15\n\rping_every_ms\x18\x03 \x01(\r\x12\x12\n\nsilence_ms\x18\x04 \x01(\r\x12\x10\n\x08replicas\x18\x05 \x03(\t\"\xa1\x01\n\x04Ping\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07sent_us\x18\x02 \x01(\x03\x12\x15\n\x08\x61head_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x1a\n\rround_trip_us\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12&\n\x06health\x18\x05 \x01(\x0b\x32\x16.lattice.v1.NodeHealthB\x0b\n\t_ahead_usB\x10\n\x0e_round_trip_us\"O\n\x04Pong\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07sent_us\x18\x02 \x01(\x03\x12\x13\n\x0breceived_us\x18\x03 \x01(\x03\x12\x11\n\tpublished\x18\x04 \x01(\x08\"\xa4\x01\n\x06Ticket\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04\x64ial\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x0e\n\x06resume\x18\x05 \x01(\x08\x12\r\n\x05grant\x18\x06 \x01(\t\x12\x0f\n\x07opening\x18\x07 \x01(\x0c\x12\x1e\n\x04lane\x18\x08 \x01(\x0e\x32\x10.lattice.v1.Lane\x12\x11\n\tlane_dial\x18\t \x01(\t\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x10\n\x0eStandbyRequest\" \n\rStandbyAnswer\x12\x0f\n\x07replica\x18\x01 \x01(\t\"T\n\x11PassTicketRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\"\n\x06ticket\x18\x03 \x01(\x0b\x32\x12.lattice.v1.Ticket\"\x12\n\x10PassTicketAnswer\"-\n\x10TakeTokenRequest\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"2\n\x0fTakeTokenAnswer\x12\x0f\n\x07granted\x18\x01 \x01(\x08\x12\x0e\n\x06wait_s\x18\x02 \x01(\x01\"L\n\x05\x46rame\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x19.lattice.v1.StreamOpening\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x0c\n\x04word\x18\x03 \x01(\t\"\xa2\x01\n\rStreamOpening\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x14\n\x0crefused_code\x18\x06 \x01(\t\x12\x17\n\x0frefused_message\x18\x07 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06resume\x18\x04 \x01(\x08\x12\x0f\n\x07opening\x18\x05 \x01(\x0c\x12\x12\n\nallocation\x18\x08 \x01(\t\".\n\x0fPingNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"l\n\tNodeReach\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tlinked_to\x18\x02 \x01(\t\x12\x13\n\x0bmeasured_by\x18\x03 \x01(\t\x12\x16\n\x0eround_trips_ms\x18\x04 \x03(\x01\x12\x11\n\topened_ms\x18\x05 \x01(\x01*!\n\x04Lane\x12\x0f\n\x0bINTERACTIVE\x10\x00\x12\x08\n\x04\x42ULK\x10\x01\x32\xca\x01\n\x0bLinkService\x12:\n\x04Link\x12\x12.lattice.v1.LinkUp\x1a\x14.lattice.v1.LinkDown\"\x04\x98\xe5\x18\x0f(\x01\x30\x01\x12\x37\n\x05\x43\x61rry\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\x0f(\x01\x30\x01\x12\x46\n\x07Standby\x12\x1a.lattice.v1.StandbyRequest\x1a\x19.lattice.v1.StandbyAnswer\"\x04\x98\xe5\x18\x0f\x32\xac\x01\n\x0bPeerService\x12O\n\nPassTicket\x12\x1d.lattice.v1.PassTicketRequest\x1a\x1c.lattice.v1.PassTicketAnswer\"\x04\x98\xe5\x18\x10\x12L\n\tTakeToken\x12\x1c.lattice.v1.TakeTokenRequest\x1a\x1b.lattice.v1.TakeTokenAnswer\"\x04\x98\xe5\x18\x10\x32\x8d\x01\n\tLinkProbe\x12\x44\n\x08PingNode\x12\x1b.lattice.v1.PingNodeRequest\x1a\x15.lattice.v1.NodeReach\"\x04\x98\xe5\x18\t\x12:\n\x08\x45\x63hoNode\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\t(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15lattice/v1/link.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"Y\n\x06LinkUp\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.lattice.v1.HelloH\x00\x12 \n\x04ping\x18\x02 \x01(\x0b\x32\x10.lattice.v1.PingH\x00\x42\t\n\x07message\"\xa9\x01\n\x08LinkDown\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.lattice.v1.WelcomeH\x00\x12 \n\x04pong\x18\x02 \x01(\x0b\x32\x10.lattice.v1.PongH\x00\x12$\n\x06ticket\x18\x03 \x01(\x0b\x32\x12.lattice.v1.TicketH\x00\x12\"\n\x05leave\x18\x04 \x01(\x0b\x32\x11.lattice.v1.LeaveH\x00\x42\t\n\x07message\"w\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x10\n\x08instance\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12&\n\x06health\x18\x05 \x01(\x0b\x32\x16.lattice.v1.NodeHealth\"+\n\nNodeHealth\x12\x0e\n\x06health\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x03(\t\"j\n\x07Welcome\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x11\n\tpublished\x18\x02 \x01(\x08\x12\x15\n\rping_every_ms\x18\x03 \x01(\r\x12\x12\n\nsilence_ms\x18\x04 \x01(\r\x12\x10\n\x08replicas\x18\x05 \x03(\t\"\xa1\x01\n\x04Ping\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07sent_us\x18\x02 \x01(\x03\x12\x15\n\x08\x61head_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x1a\n\rround_trip_us\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12&\n\x06health\x18\x05 \x01(\x0b\x32\x16.lattice.v1.NodeHealthB\x0b\n\t_ahead_usB\x10\n\x0e_round_trip_us\"O\n\x04Pong\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0f\n\x07sent_us\x18\x02 \x01(\x03\x12\x13\n\x0breceived_us\x18\x03 \x01(\x03\x12\x11\n\tpublished\x18\x04 \x01(\x08\"\xa4\x01\n\x06Ticket\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04\x64ial\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\t\x12\x0e\n\x06resume\x18\x05 \x01(\x08\x12\r\n\x05grant\x18\x06 \x01(\t\x12\x0f\n\x07opening\x18\x07 \x01(\x0c\x12\x1e\n\x04lane\x18\x08 \x01(\x0e\x32\x10.lattice.v1.Lane\x12\x11\n\tlane_dial\x18\t \x01(\t\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x10\n\x0eStandbyRequest\" \n\rStandbyAnswer\x12\x0f\n\x07replica\x18\x01 \x01(\t\"\x83\x01\n\x11PassTicketRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\"\n\x06ticket\x18\x03 \x01(\x0b\x32\x12.lattice.v1.Ticket\x12-\n\x06others\x18\x04 \x03(\x0b\x32\x1d.lattice.v1.PassTicketRequest\"\"\n\x10PassTicketAnswer\x12\x0e\n\x06handed\x18\x01 \x03(\x08\"-\n\x10TakeTokenRequest\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"2\n\x0fTakeTokenAnswer\x12\x0f\n\x07granted\x18\x01 \x01(\x08\x12\x0e\n\x06wait_s\x18\x02 \x01(\x01\"L\n\x05\x46rame\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x19.lattice.v1.StreamOpening\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x0c\n\x04word\x18\x03 \x01(\t\"\xa2\x01\n\rStreamOpening\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12\x14\n\x0crefused_code\x18\x06 \x01(\t\x12\x17\n\x0frefused_message\x18\x07 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x0e\n\x06resume\x18\x04 \x01(\x08\x12\x0f\n\x07opening\x18\x05 \x01(\x0c\x12\x12\n\nallocation\x18\x08 \x01(\t\".\n\x0fPingNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"l\n\tNodeReach\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tlinked_to\x18\x02 \x01(\t\x12\x13\n\x0bmeasured_by\x18\x03 \x01(\t\x12\x16\n\x0eround_trips_ms\x18\x04 \x03(\x01\x12\x11\n\topened_ms\x18\x05 \x01(\x01*!\n\x04Lane\x12\x0f\n\x0bINTERACTIVE\x10\x00\x12\x08\n\x04\x42ULK\x10\x01\x32\xca\x01\n\x0bLinkService\x12:\n\x04Link\x12\x12.lattice.v1.LinkUp\x1a\x14.lattice.v1.LinkDown\"\x04\x98\xe5\x18\x0f(\x01\x30\x01\x12\x37\n\x05\x43\x61rry\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\x0f(\x01\x30\x01\x12\x46\n\x07Standby\x12\x1a.lattice.v1.StandbyRequest\x1a\x19.lattice.v1.StandbyAnswer\"\x04\x98\xe5\x18\x0f\x32\xac\x01\n\x0bPeerService\x12O\n\nPassTicket\x12\x1d.lattice.v1.PassTicketRequest\x1a\x1c.lattice.v1.PassTicketAnswer\"\x04\x98\xe5\x18\x10\x12L\n\tTakeToken\x12\x1c.lattice.v1.TakeTokenRequest\x1a\x1b.lattice.v1.TakeTokenAnswer\"\x04\x98\xe5\x18\x10\x32\x8d\x01\n\tLinkProbe\x12\x44\n\x08PingNode\x12\x1b.lattice.v1.PingNodeRequest\x1a\x15.lattice.v1.NodeReach\"\x04\x98\xe5\x18\t\x12:\n\x08\x45\x63hoNode\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\t(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,8 +46,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKPROBE'].methods_by_name['PingNode']._serialized_options = b'\230\345\030\t'
   _globals['_LINKPROBE'].methods_by_name['EchoNode']._loaded_options = None
   _globals['_LINKPROBE'].methods_by_name['EchoNode']._serialized_options = b'\230\345\030\t'
-  _globals['_LANE']._serialized_start=1695
-  _globals['_LANE']._serialized_end=1728
+  _globals['_LANE']._serialized_start=1759
+  _globals['_LANE']._serialized_end=1792
   _globals['_LINKUP']._serialized_start=63
   _globals['_LINKUP']._serialized_end=152
   _globals['_LINKDOWN']._serialized_start=155
@@ -70,26 +70,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STANDBYREQUEST']._serialized_end=1053
   _globals['_STANDBYANSWER']._serialized_start=1055
   _globals['_STANDBYANSWER']._serialized_end=1087
-  _globals['_PASSTICKETREQUEST']._serialized_start=1089
-  _globals['_PASSTICKETREQUEST']._serialized_end=1173
-  _globals['_PASSTICKETANSWER']._serialized_start=1175
-  _globals['_PASSTICKETANSWER']._serialized_end=1193
-  _globals['_TAKETOKENREQUEST']._serialized_start=1195
-  _globals['_TAKETOKENREQUEST']._serialized_end=1240
-  _globals['_TAKETOKENANSWER']._serialized_start=1242
-  _globals['_TAKETOKENANSWER']._serialized_end=1292
-  _globals['_FRAME']._serialized_start=1294
-  _globals['_FRAME']._serialized_end=1370
-  _globals['_STREAMOPENING']._serialized_start=1373
-  _globals['_STREAMOPENING']._serialized_end=1535
-  _globals['_PINGNODEREQUEST']._serialized_start=1537
-  _globals['_PINGNODEREQUEST']._serialized_end=1583
-  _globals['_NODEREACH']._serialized_start=1585
-  _globals['_NODEREACH']._serialized_end=1693
-  _globals['_LINKSERVICE']._serialized_start=1731
-  _globals['_LINKSERVICE']._serialized_end=1933
-  _globals['_PEERSERVICE']._serialized_start=1936
-  _globals['_PEERSERVICE']._serialized_end=2108
-  _globals['_LINKPROBE']._serialized_start=2111
-  _globals['_LINKPROBE']._serialized_end=2252
+  _globals['_PASSTICKETREQUEST']._serialized_start=1090
+  _globals['_PASSTICKETREQUEST']._serialized_end=1221
+  _globals['_PASSTICKETANSWER']._serialized_start=1223
+  _globals['_PASSTICKETANSWER']._serialized_end=1257
+  _globals['_TAKETOKENREQUEST']._serialized_start=1259
+  _globals['_TAKETOKENREQUEST']._serialized_end=1304
+  _globals['_TAKETOKENANSWER']._serialized_start=1306
+  _globals['_TAKETOKENANSWER']._serialized_end=1356
+  _globals['_FRAME']._serialized_start=1358
+  _globals['_FRAME']._serialized_end=1434
+  _globals['_STREAMOPENING']._serialized_start=1437
+  _globals['_STREAMOPENING']._serialized_end=1599
+  _globals['_PINGNODEREQUEST']._serialized_start=1601
+  _globals['_PINGNODEREQUEST']._serialized_end=1647
+  _globals['_NODEREACH']._serialized_start=1649
+  _globals['_NODEREACH']._serialized_end=1757
+  _globals['_LINKSERVICE']._serialized_start=1795
+  _globals['_LINKSERVICE']._serialized_end=1997
+  _globals['_PEERSERVICE']._serialized_start=2000
+  _globals['_PEERSERVICE']._serialized_end=2172
+  _globals['_LINKPROBE']._serialized_start=2175
+  _globals['_LINKPROBE']._serialized_end=2316
 # @@protoc_insertion_point(module_scope)

@@ -371,20 +371,26 @@ class PassTicketRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     epoch: _builtins.int
     @_builtins.property
     def ticket(self) -> Global___Ticket: ...
+    @_builtins.property
+    def others(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassTicketRequest]:
+        """Tickets for further nodes, where one replica passes many at once."""
+
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         epoch: _builtins.int = ...,
         ticket: Global___Ticket | None = ...,
+        others: _abc.Iterable[Global___PassTicketRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "node", b"node", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "node", b"node", "others", b"others", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,12 +400,21 @@ Global___PassTicketRequest: _TypeAlias = PassTicketRequest  # noqa: Y015
 class PassTicketAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    HANDED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def handed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether each was handed to its node: the request's own ticket first, then the others. Empty
+        where there were no others, or where the replica is older and has ignored them.
+        """
+
     def __init__(
         self,
+        *,
+        handed: _abc.Iterable[_builtins.bool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handed", b"handed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

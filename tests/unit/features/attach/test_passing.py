@@ -60,7 +60,7 @@ class Replica:
         self.carriers: asyncio.Queue[CutCarrier] = asyncio.Queue()
 
     @asynccontextmanager
-    async def carrier(self, address: str, lane: int) -> AsyncIterator[_Dialled]:  # noqa: ARG002
+    async def carrier(self, ticket: pb.Ticket) -> AsyncIterator[_Dialled]:  # noqa: ARG002
         ours, theirs = joined()
         self.carriers.put_nowait(ours)
         try:

@@ -21,8 +21,8 @@ def packed(text: bytes) -> str:
 
 
 def test_a_cursor_reads_back_whole() -> None:
-    places = {NAME: Position(2**40, 7)}
-    assert read_cursor(write_cursor(3, places)) == (3, places)
+    at = Position(2**40, 7)
+    assert read_cursor(write_cursor(3, {str(NAME): at})) == (3, {NAME: at})
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,12 @@ from lattice.features.logs.node.feedmessages import add_piece, in_parts, pushed_
 from lattice.features.logs.node.spool import SpoolReader, StoredChunk, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
 from lattice.features.logs.render.marks import gap_mark, note_mark
-from lattice.features.logs.service import live_feeds, records
-from lattice.features.logs.service.live_feeds import FedStream, Feeds, NodeFeed
+from lattice.features.logs.service import records
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.notices import LogNotices
+from lattice.features.logs.service.wakeups import Rounds
 from lattice.observe.node_questions import NoAnswer
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
@@ -44,6 +46,7 @@ from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 OPENING = msgspec.json.encode({"job_id": 7, "started": 1.5})
 KEY = (LogKind.STDOUT, LogSource("batch"))
+NAME = StreamName("n1", *KEY)
 
 
 class Server:
@@ -285,7 +288,7 @@ async def test_a_gap_is_told_before_what_comes_behind_it(tmp_path: Path) -> None
     node = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
     for tell in server.heard:
         node._take(tell)
-    assert [(each.at.offset, each.lost_bytes) for each in node.gaps[KEY]] == [(7, 12)]
+    assert [(each.at.offset, each.lost_bytes) for each in node.streams[KEY].gaps] == [(7, 12)]
 
 
 def test_very_many_streams_of_long_names_are_told_in_parts() -> None:
@@ -448,7 +451,7 @@ def test_a_chunk_that_was_begun_is_read_to_its_end(tmp_path: Path) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=40), st.data())
 def test_the_ring_has_the_newest_in_order(texts: list[bytes], data: st.DataObject) -> None:
-    stream, at = FedStream(), Position()
+    stream, at = FedStream(NAME), Position()
     for number, text in enumerate(texts):
         stream.keep(Piece(at, number, False, text))
         at = at.past(text)
@@ -464,9 +467,8 @@ def test_the_ring_has_the_newest_in_order(texts: list[bytes], data: st.DataObjec
     assert read == len(whole)
 
 
-def test_only_a_viewer_who_reads_along_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_feeds, "_RING_BYTES", 100)
-    stream = FedStream()
+def test_only_a_viewer_who_reads_along_is_waited_for() -> None:
+    stream = FedStream(NAME, most_ring_bytes=100)
     for number in range(6):
         stream.keep(Piece(Position(number * 10, 0), 0, False, b"x" * 10))
     assert not stream.crowded, "nobody has asked"
@@ -483,7 +485,7 @@ def test_only_a_viewer_who_reads_along_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_a_hole_in_what_comes_begins_the_ring_anew() -> None:
-    stream = FedStream()
+    stream = FedStream(NAME)
     stream.keep(Piece(Position(0, 0), 0, False, b"a\n"))
     stream.keep(Piece(Position(100, 9), 0, False, b"b\n"))
     assert stream.pieces(0) == []
@@ -522,7 +524,8 @@ async def test_what_comes_under_the_same_number_later_is_not_taken_for_it(
     signer = GrantSigner(SigningKey.generate(), SystemClock())
     feeds = Feeds(nodes, signer, SystemClock(), attempt_of)
     try:
-        with feeds.of(attempt_began(100), "n1") as feed:
+        with feeds.opened(attempt_began(100), ("n1",), Rounds()) as opened:
+            feed = opened["n1"]
             async with asyncio.timeout(60):
                 while not first.listeners:
                     await asyncio.sleep(0.01)
@@ -621,7 +624,7 @@ async def test_a_cause_of_a_later_version_is_an_unknown_cause() -> None:
     stream = pb.FeedStream(kind="stdout", source="batch", offset=3, gaps=gaps)
     feed = NodeFeed(attempt_began(100), "n1", None, None, SystemClock(), None)  # type: ignore[arg-type]
     feed._take(pb.FeedTell(streams=pb.FeedStreams(streams=[stream])))
-    (found,) = feed.gaps[KEY]
+    (found,) = feed.streams[KEY].gaps
     assert (found.cause, found.lost_bytes, feed.trouble) == (GapCause.UNKNOWN, 9, "")
     mark = gap_mark(records.gap(StreamName("n1", *KEY), found))
     assert mark == "--- n1: 9 B missing (unknown cause) ---"
@@ -643,7 +646,8 @@ async def test_viewers_learn_that_a_node_can_not_be_read() -> None:
     signer = GrantSigner(SigningKey.generate(), SystemClock())
     feeds = Feeds(FeedingNodes(speak), signer, SystemClock(), attempt_of)  # type: ignore[arg-type]
     try:
-        with feeds.of(attempt_began(100), "n1") as feed:
+        with feeds.opened(attempt_began(100), ("n1",), Rounds()) as opened:
+            feed = opened["n1"]
             async with asyncio.timeout(60):
                 while not feed.trouble:
                     await asyncio.sleep(0.01)

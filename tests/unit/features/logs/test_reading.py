@@ -31,7 +31,8 @@ from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Positi
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.live_feeds import FedStream, Feeds, NodeFeed
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
@@ -345,13 +346,13 @@ async def test_a_gap_that_grows_is_told_again_with_the_larger_figure(site: Site)
     """And at once with the largest, where it has grown before anyone looked."""
     feed = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
     name = StreamName("n1", LogKind.STDOUT, LogSource("batch"))
-    fed = feed.streams[name.kind, name.source] = FedStream()
+    fed = feed.streams[name.kind, name.source] = FedStream(name)
     fed.keep(Piece(Position(), 1000, False, b"line\n"))
     view = StreamView(name, Archive(site.objects), None, feed)
 
     def grown(*sizes: int) -> None:
         gaps = (Gap(Position(5, 1), GapCause.QUOTA, size, 2000) for size in sizes)
-        feed.gaps[name.kind, name.source] = tuple(gaps)
+        fed.gaps = tuple(gaps)
 
     async def told() -> list[int | None]:
         return [each.lost_bytes async for each in view.items(5) if isinstance(each, Gap)]

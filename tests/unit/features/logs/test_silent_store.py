@@ -14,13 +14,14 @@ from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import AttemptFinder
-from lattice.domain.logs import LogKind, LogSource, Piece, Position
+from lattice.domain.logs import LogKind, LogSource, Piece, Position, StreamName
 from lattice.domain.objects import ObjectInfo
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogNote, LogQuery, NoteKind
 from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.live_feeds import FedStream, Feeds, NodeFeed
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_service import LogService
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
@@ -78,7 +79,7 @@ async def test_with_a_part_at_hand_what_is_missing_is_said(
     reading: LogService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And whoever would keep it is refused."""
-    fed = FedStream()
+    fed = FedStream(StreamName("n1", LogKind.STDOUT, LogSource("batch")))
     fed.keep(Piece(Position(), 1_700_000_000_000, False, b"still on the node\n"))
 
     def begin(feed: NodeFeed, *given: Any) -> None:

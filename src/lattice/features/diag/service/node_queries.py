@@ -201,8 +201,7 @@ class NodeQueries:
     def _answers(
         self, subject: str, attempt: JobAttempt, node: str, kind: StreamKind, opening: bytes
     ) -> AsyncGenerator[bytes, None]:
-        job_id = attempt.allocation.job_id
-        asked = stream_question(self._signer, kind, node, job_id, opening, subject=subject)
+        asked = stream_question(self._signer, kind, node, attempt, opening, subject=subject)
         return node_answers(self._nodes, asked)
 
     async def _believe(self, attempt: JobAttempt, node: str, began: float) -> None:

@@ -2,7 +2,7 @@
 
 Streams have a lane each (`lattice.wire.lane`), or use gRPC if the replica offers none. gRPC would
 share one connection between channels of the same kind. A terminal must not wait behind a bulk
-transfer, so there are two connections. They are closed after 30 s without use. New connections use
+transfer, so there are two connections. They are closed after 90 s without use. New connections use
 a renewed identity; open ones stay.
 """
 
@@ -24,7 +24,8 @@ from lattice.wire.lane import TlsLane
 from lattice.wire.status import error_of
 from lattice.wire.v1.link_pb2 import BULK, Ticket
 
-_IDLE_S = 30.0
+_IDLE_S = 90.0
+"""Longer than the time between two samples, so that a node with a job keeps its connection."""
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -102,7 +103,7 @@ class Dialling:
 
     @asynccontextmanager
     async def lane(self, address: str, lane: int) -> AsyncIterator[aio.Channel]:
-        """The lane's connection; it stays open for 30 s after the last use."""
+        """The lane's connection; it stays open for 90 s after the last use."""
         used = self._lane(address, lane)
         used.users += 1
         try:

@@ -11,7 +11,8 @@ from grpc import aio
 from lattice.access.limits import LimitVerdict, Questions
 from lattice.base.errors import Unavailable
 from lattice.features.link.model import Replica
-from lattice.wire.v1.link_pb2 import PassTicketRequest, TakeTokenRequest
+from lattice.features.link.service.ticket_batches import NotLinked, TicketBatches
+from lattice.wire.v1.link_pb2 import PassTicketAnswer, PassTicketRequest, TakeTokenRequest
 from lattice.wire.v1.link_pb2_grpc import PeerServiceStub
 
 _TIMEOUT_S = 3.0
@@ -28,16 +29,19 @@ class Peers:
         self._credentials = credentials
         self._options = options
         self._channels: dict[tuple[str, str], aio.Channel] = {}
+        self._tickets = TicketBatches(self._pass_tickets)
+        self.pass_ticket = self._tickets.pass_ticket
 
-    async def pass_ticket(self, replica: Replica, request: PassTicketRequest) -> None:
-        """Ask the replica to send a ticket to a node linked to it. Raises `Unavailable`."""
+    async def _pass_tickets(self, replica: Replica, request: PassTicketRequest) -> PassTicketAnswer:
+        """Ask the replica to send tickets to nodes linked to it. Raises `Unavailable`."""
+        stub = PeerServiceStub(self._channel(replica))
         try:
-            await PeerServiceStub(self._channel(replica)).PassTicket(request, timeout=_TIMEOUT_S)
+            return await stub.PassTicket(request, timeout=_TIMEOUT_S)
         except aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE and "not linked" in (
                 error.details() or ""
             ):
-                raise Unavailable(error.details() or "", hint="Try again.") from None
+                raise NotLinked(request.node, replica.id) from None
             # The next call dials again, with the credentials of that time.
             await self._forget(replica)
             raise Unavailable(
@@ -80,6 +84,7 @@ class Peers:
             await channel.close(None)
 
     async def aclose(self) -> None:
+        await self._tickets.aclose()
         for channel in self._channels.values():
             await channel.close(None)
         self._channels.clear()

@@ -5,8 +5,9 @@
 - `archive`, `indexes`: the stored streams of an attempt, the text of a range, chunk indexes.
 - `frames`: stored frames, expanded or as they are.
 - `seal`, `checks`, `metadata`: seals of stored logs, made and verified.
-- `live_feeds`: one open node stream for each node and attempt, shared by all viewers.
+- `live_feeds`, `live_stream`: one open node stream for each node and attempt, for all viewers.
 - `view`, `merge`: one stream of a query, and streams merged in the order of time.
+- `wakeups`: what changed on the nodes since a follower last read.
 - `log_query`: one query in progress; `log_service`: access checks; `records`: what callers read.
 - `retention`: removal of old logs.
 """

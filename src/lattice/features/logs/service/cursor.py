@@ -29,15 +29,15 @@ class _Cursor(msgspec.Struct, frozen=True):
     places: dict[str, tuple[_Count, _Count]]
 
 
-def write_cursor(attempt: int, positions: Mapping[StreamName, Position]) -> str:
-    """The cursor as text for a URL or a header."""
+def write_cursor(attempt: int, positions: Mapping[str, Position]) -> str:
+    """The cursor as text for a URL or a header. The keys are names of streams as text."""
     found = tuple(positions.items())
     return _written(attempt, found) if len(found) <= _FEW else _write(attempt, found)
 
 
-def _write(attempt: int, positions: tuple[tuple[StreamName, Position], ...]) -> str:
-    entries = {str(name): (at.offset, at.line) for name, at in positions}
-    packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, entries)))
+def _write(attempt: int, positions: tuple[tuple[str, Position], ...]) -> str:
+    entries = {name: (at.offset, at.line) for name, at in positions}
+    packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, entries)), 1)
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 

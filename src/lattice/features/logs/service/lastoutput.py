@@ -81,11 +81,9 @@ class NodeLastOutputs:
         )
 
     async def _ask(self, attempt: JobAttempt, node: str) -> int:
-        job_id = attempt.allocation.job_id
-        opening = msgspec.json.encode(
-            {"job_id": job_id, "started": started_s(attempt), "look": True}
-        )
-        asked = stream_question(self._signer, StreamKind.LOGS, node, job_id, opening)
+        asked_for = {"job_id": attempt.allocation.job_id, "started": started_s(attempt)}
+        opening = msgspec.json.encode(asked_for | {"look": True})
+        asked = stream_question(self._signer, StreamKind.LOGS, node, attempt, opening)
         async with aclosing(node_answers(self._nodes, asked)) as messages:
             message = await anext(messages, b"")
         answer = pb.OutputLook.FromString(message)

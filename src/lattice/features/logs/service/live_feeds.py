@@ -8,11 +8,10 @@ store. A lost connection is reopened; viewers see that as a change.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -30,95 +29,15 @@ from lattice.domain.logs import (
     LogSource,
     Piece,
     Position,
+    StreamName,
 )
 from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion
+from lattice.features.logs.service.live_stream import RING_BYTES, FedStream
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.observe.node_questions import NoAnswer, is_own_run, started_s, stream_question
 from lattice.observe.node_stream import NodeStream, SharedStreams
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import logs_pb2 as pb
-
-_RING_BYTES = 2 * 1024 * 1024
-_AT_ONCE_BYTES = 256 * 1024
-
-
-@dataclass(slots=True)
-class FedStream:
-    """One stream as its node reports it."""
-
-    reported_end: Position = field(default_factory=Position)
-    """As the node reported it; the ring may have more."""
-    stored_offset: int = 0
-    path: str = ""
-    labelled: bool = False
-    trouble: str = ""
-    ring: deque[Piece] = field(default_factory=deque)
-    ring_bytes: int = 0
-    ring_end: int = 0
-    taken: int = -1
-    """The furthest offset that a viewer requested from the ring."""
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when `taken` changes."""
-    no_patience_until: float = 0.0
-
-    @property
-    def crowded(self) -> bool:
-        """True if more text would soon push the fastest viewer out of the ring."""
-        if not self.ring or self.taken < self.ring[0].at.offset:
-            return False
-        return self.ring_end - self.taken > _RING_BYTES // 2
-
-    def keep(self, piece: Piece) -> None:
-        """Add the newest piece and drop the oldest."""
-        if self.ring and piece.at.offset != self.ring_end:
-            self.ring.clear()
-            self.ring_bytes = 0
-        size = len(piece.text)
-        self.ring.append(piece)
-        self.ring_bytes += size
-        self.ring_end = piece.at.offset + size
-        while self.ring_bytes > _RING_BYTES and len(self.ring) > 1:
-            self.ring_bytes -= len(self.ring.popleft().text)
-
-    @property
-    def end(self) -> Position:
-        """The known end."""
-        if self.ring_end > self.reported_end.offset:
-            # Lines are counted on request, not for every piece.
-            self.reported_end = self.ring[-1].end
-        return self.reported_end
-
-    def pieces(self, offset: int) -> list[Piece]:
-        """Text of the ring from an offset on, at most about 256 KiB; empty if it is not there."""
-        if offset > self.taken:
-            self.taken = offset
-            self.moved.set()
-        if not self.ring or not self.ring[0].at.offset <= offset < self.ring_end:
-            return []
-        # From the newest backwards: viewers mostly need the last few of very many.
-        behind: deque[Piece] = deque()
-        for piece in reversed(self.ring):
-            behind.appendleft(piece)
-            if piece.at.offset <= offset:
-                break
-        found, size = [behind.popleft().starting_at(offset)], 0
-        for piece in behind:
-            size += len(piece.text)
-            if size > _AT_ONCE_BYTES:
-                break
-            found.append(piece)
-        return _joined(found) if len(found) > 1 else found
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Join neighbours of the same time: later steps cost by piece, not by byte."""
-    found = []
-    for (time_ms, late), run in groupby(pieces, key=lambda each: (each.time_ms, each.late)):
-        first, *others = run
-        text = b"".join((first.text, *(each.text for each in others))) if others else first.text
-        found.append(Piece(first.at, time_ms, late, text))
-    return found
-
 
 _PATIENCE_S = 0.25
 _NO_PATIENCE_S = 10.0
@@ -127,11 +46,24 @@ _IDLE_S = 20.0
 _FETCH_S = 15.0
 _MOST_GAPS = 1000
 _LONGEST_REASON = 300
+_ALL_RINGS_BYTES = 256 * 1024 * 1024
+"""For the rings of one attempt, shared out among its nodes."""
+_LEAST_RING_BYTES = 64 * 1024
 StreamKey = tuple[LogKind, LogSource]
 
 
 class Gone(Exception):
     """The node does not have the text any more; the store has."""
+
+
+class FeedListener(Protocol):
+    """A viewer. Its methods return at once."""
+
+    def node_changed(self, node: str) -> None:
+        """The node was lost, is there again, or has reported something about itself."""
+
+    def stream_changed(self, stream: FedStream) -> None:
+        """The stream is new, or has more text, a gap or an end."""
 
 
 class NodeFeed(NodeStream):
@@ -146,14 +78,18 @@ class NodeFeed(NodeStream):
         clock: Clock,
         owner_of: AttemptLookup,
         turn: asyncio.Semaphore | None = None,
+        among: int = 1,
     ) -> None:
-        """`owner_of` assigns runs to attempts; `turn` is held while a connection is opened."""
+        """`owner_of` assigns runs to attempts; `turn` is held while a connection is opened.
+
+        `among` is the number of nodes that are followed together.
+        """
         super().__init__(node, nodes, turn or asyncio.Semaphore(1))
         self._owner_of = owner_of
+        self._among = among
         self._before: float | None = None
         """The start of a run on that node that belongs to another attempt."""
         self.streams: dict[StreamKey, FedStream] = {}
-        self.gaps: dict[StreamKey, tuple[Gap, ...]] = {}
         self.over = False
         self.trouble = ""
         """Why the node can't be reached now; empty if it can."""
@@ -166,28 +102,35 @@ class NodeFeed(NodeStream):
         self._name = name
         self._signer = signer
         self._clock = clock
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[FeedListener] = []
         self._conduit: Conduit | None = None
         self._questions: dict[int, asyncio.Future[pb.FeedText]] = {}
         self._number = 0
 
-    @contextmanager
-    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Call this at every change, as long as the context lasts."""
+    def join(self, listener: FeedListener) -> None:
+        """Report every change to this viewer from now on, and first what there is."""
         self._listeners.append(listener)
-        try:
-            yield
-        finally:
-            self._listeners.remove(listener)
+        listener.node_changed(self.node)
+        for stream in self.streams.values():
+            listener.stream_changed(stream)
 
-    def _note_change(self) -> None:
+    def leave(self, listener: FeedListener) -> None:
+        """Report no more to this viewer."""
+        self._listeners.remove(listener)
+
+    def _note_node(self) -> None:
         for each in self._listeners:
-            each()
+            each.node_changed(self.node)
+
+    def _note_streams(self, streams: Iterable[FedStream]) -> None:
+        for stream in streams:
+            for each in self._listeners:
+                each.stream_changed(stream)
 
     async def fetch(self, key: StreamKey, offset: int) -> list[Piece]:
         """Text from the node's spool. Raises `Gone` and `Unavailable`."""
         conduit = self._conduit
-        if conduit is None:
+        if conduit is None or self.trouble:
             raise Unavailable(self.trouble or f"Node {self.node} is not reached yet.")
         self._number += 1
         number = self._number
@@ -203,7 +146,9 @@ class NodeFeed(NodeStream):
         finally:
             self._questions.pop(number, None)
         try:
-            self._note_gaps(key, text.gaps)
+            stream = self._stream(key)
+            if _add_gaps(stream, text.gaps):
+                self._note_streams((stream,))
             pieces = [_piece(each) for each in text.pieces]
         except NoAnswer as error:
             raise Unavailable(f"Node {self.node} can't be understood: {error}.") from None
@@ -224,14 +169,14 @@ class NodeFeed(NodeStream):
         """The node is connected again."""
         if self.trouble:
             self.trouble = ""
-            self._note_change()
+            self._note_node()
 
     def lost(self, why: str) -> None:
         """Note the loss, and notify viewers."""
         self.trouble = why
         self.reported.set()
         self._leave_unanswered()
-        self._note_change()
+        self._note_node()
 
     def _leave_unanswered(self) -> None:
         for each in self._questions.values():
@@ -271,47 +216,59 @@ class NodeFeed(NodeStream):
 
     def _take(self, update: pb.FeedTell) -> FedStream | None:
         """Process a message; returns the stream that has grown, if any."""
-        stream = None
         which = update.WhichOneof("tell")
         if which == "streams":
-            self._take_streams(update.streams)
+            self._take_report(update.streams)
         elif which == "pushed":
-            stream = self.streams.setdefault(_key(update.pushed), FedStream())
+            stream = self._stream(_key(update.pushed))
+            stream.most_ring_bytes = self._most_ring_bytes()
             for each in update.pushed.pieces:
                 stream.keep(_piece(each))
+            self._note_streams((stream,))
+            return stream
         elif which == "fetched":
             waiting = self._questions.get(update.fetched.id)
             if waiting is not None and not waiting.done():
                 waiting.set_result(update.fetched)
-        self._note_change()
+        return None
+
+    def _take_report(self, report: pb.FeedStreams) -> None:
+        changed = []
+        for each in report.streams:
+            key = _key(each)
+            # A new stream may be empty, and then differs in nothing.
+            is_new = key not in self.streams
+            stream = self._stream(key)
+            if _take_state(stream, each) or is_new:
+                changed.append(stream)
+        if report.over != self.over:
+            self.over = report.over
+            changed = list(self.streams.values())
+        about = (inert(report.trouble[:_LONGEST_REASON]), report.clock_ahead_s)
+        is_first = not self.reported.is_set()
+        self.reported.set()
+        if is_first or about != (self.no_stream, self.clock_ahead_s):
+            self.no_stream, self.clock_ahead_s = about
+            self._note_node()
+        self._note_streams(changed)
+
+    def _stream(self, key: StreamKey) -> FedStream:
+        """The stream of this key, made if there is none."""
+        stream = self.streams.get(key)
+        if stream is None:
+            stream = self.streams[key] = FedStream(StreamName(self.node, *key))
         return stream
 
-    def _take_streams(self, report: pb.FeedStreams) -> None:
-        for each in report.streams:
-            stream = self.streams.setdefault(_key(each), FedStream())
-            stream.reported_end = max(stream.end, Position(each.offset, each.line))
-            stream.stored_offset = each.stored
-            stream.path, stream.labelled = each.path[:4096], each.labelled
-            stream.trouble = each.trouble[:200]
-            self._note_gaps(_key(each), each.gaps)
-        self.over = report.over
-        self.no_stream = inert(report.trouble[:_LONGEST_REASON])
-        self.clock_ahead_s = report.clock_ahead_s
-        self.reported.set()
-
-    def _note_gaps(self, key: StreamKey, gaps: Iterable[pb.FeedGap]) -> None:
-        """Keep earlier gaps too: a node reports only the newest."""
-        known = {(each.at, each.cause, each.lost_bytes): each for each in self.gaps.get(key, ())}
-        for gap in map(_gap, gaps):
-            known[gap.at, gap.cause, gap.lost_bytes] = gap
-        if known:
-            self.gaps[key] = tuple(known.values())[-_MOST_GAPS:]
+    def _most_ring_bytes(self) -> int:
+        """The share of one stream in the memory for all rings of the attempt."""
+        share = _ALL_RINGS_BYTES // (self._among * len(self.streams))
+        return max(_LEAST_RING_BYTES, min(RING_BYTES, share))
 
     def question(self, session: str, *, resume: bool) -> StreamQuestion:
         """The request for what the node has of this attempt, and for what follows."""
-        attempt, job_id = self._name.attempt, self._name.allocation.job_id
+        attempt = self._name.attempt
         asked = {
-            "job_id": job_id,
+            "job_id": self._name.allocation.job_id,
             "started": started_s(self._name),
             "ended": attempt.ended.timestamp() if attempt.ended else None,
         }
@@ -321,7 +278,7 @@ class NodeFeed(NodeStream):
             self._signer,
             StreamKind.LOGS,
             self.node,
-            job_id,
+            self._name,
             opening,
             session=session,
             resume=resume,
@@ -342,16 +299,54 @@ class Feeds:
         self._streams: SharedStreams[tuple[str, str], NodeFeed] = SharedStreams(_IDLE_S)
         self.aclose = self._streams.aclose
 
-    def of(self, name: AttemptName, node: str) -> AbstractContextManager[NodeFeed]:
-        """The feed of one node; closed some time after the last viewer has left."""
+    @contextmanager
+    def opened(
+        self, name: AttemptName, nodes: Sequence[str], listener: FeedListener
+    ) -> Iterator[dict[str, NodeFeed]]:
+        """The feeds of these nodes, for one viewer.
 
-        def make() -> NodeFeed:
-            turns = self._streams.turns
-            return NodeFeed(
-                name, node, self._nodes, self._signer, self._clock, self._owner_of, turns
-            )
+        Each closes some time after its last viewer has left.
+        """
+        prefix, found = name.prefix, {}
+        try:
+            for node in nodes:
+                make = partial(self._new, name, node, len(nodes))
+                found[node] = feed = self._streams.join((prefix, node), make)
+                feed.join(listener)
+            yield found
+        finally:
+            for node, feed in found.items():
+                feed.leave(listener)
+                self._streams.leave((prefix, node), feed)
 
-        return self._streams.used((name.prefix, node), make)
+    def _new(self, name: AttemptName, node: str, among: int) -> NodeFeed:
+        turns = self._streams.turns
+        return NodeFeed(
+            name, node, self._nodes, self._signer, self._clock, self._owner_of, turns, among
+        )
+
+
+def _take_state(stream: FedStream, report: pb.FeedStream) -> bool:
+    """Take over what a node reports of a stream; True if a viewer may see a difference."""
+    before = (stream.end, stream.stored_offset, stream.labelled)
+    stream.reported_end = max(stream.end, Position(report.offset, report.line))
+    stream.stored_offset = report.stored
+    stream.path, stream.labelled = report.path[:4096], report.labelled
+    stream.trouble = report.trouble[:200]
+    has_gaps = _add_gaps(stream, report.gaps)
+    return has_gaps or (stream.end, stream.stored_offset, stream.labelled) != before
+
+
+def _add_gaps(stream: FedStream, gaps: Iterable[pb.FeedGap]) -> bool:
+    """True if one is new. Earlier gaps stay too: a node reports only the newest."""
+    known = {(each.at, each.cause, each.lost_bytes): each for each in stream.gaps}
+    count = len(known)
+    for gap in map(_gap, gaps):
+        known[gap.at, gap.cause, gap.lost_bytes] = gap
+    if len(known) == count:
+        return False
+    stream.gaps = tuple(known.values())[-_MOST_GAPS:]
+    return True
 
 
 def _key(message: pb.FeedText | pb.FeedStream) -> StreamKey:

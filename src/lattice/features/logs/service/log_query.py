@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,8 +24,9 @@ from lattice.features.logs.service.archive import Archive, Span, StoredStreams
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.frames import FrameForm, PassedFrame
 from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_keys import AttemptName
-from lattice.features.logs.service.merge import MergedView, go_to_last
+from lattice.features.logs.service.merge import MergedView, go_to_last, in_order
 from lattice.features.logs.service.notices import LogNotices, absence_error, reasons_of
 from lattice.features.logs.service.records import DECODED, LineFilter, RecordForm, gap
 from lattice.features.logs.service.retention import Removals, removal_error
@@ -34,6 +35,11 @@ from lattice.features.logs.service.view import Filtered, Item, StreamView, ViewS
 from lattice.features.logs.service.wakeups import Rounds
 
 _FIRST_ANSWER_S = 4.0
+_NO_OTHER_S = 2.0
+"""How long a follower waits for first answers; the second applies since the last one came."""
+_SEVERAL = 32
+_SETTLE_S = 0.05
+"""While more nodes than that are waited for, first answers are counted so often."""
 _STORE_S = 3.0
 _STORE_AGAIN_S = 0.3
 """How long a caller waits for the store before it gets what the nodes have.
@@ -45,6 +51,8 @@ _FLOOD_BYTES, _PLENTY_BYTES = 32 * 1024, 128 * 1024
 """Bytes in one round: between these two, output is gathered into larger portions."""
 _ALIVE_S = 5.0
 _CURSOR_S = 1.0
+_CURSOR_STREAM_S = 0.004
+"""The time between two cursors, and more for each stream: a cursor has them all."""
 _BEGINNINGS_S = 0.25
 """Between two checks of unfinished lines: fast writers end their lines anyway."""
 _MOST_REFRESHES = 3
@@ -103,6 +111,8 @@ class LogQueryRun:
         self._notices = LogNotices(sources.clock)
         self._begun: dict[StreamName, bytes] = {}
         self._begun_at = 0.0
+        self._visited: dict[StreamView, None] = {}
+        """Since the last check of unfinished lines."""
         self._cursor_at = 0.0
         self._asked: asyncio.Future[StoredStreams] | None = None
         self._rounds = Rounds()
@@ -148,13 +158,14 @@ class LogQueryRun:
                     yield each
 
     def _with_cursor(self, group: list[LogRecord]) -> list[RecordWithCursor]:
-        """About one cursor a second; while nothing matches, one with a sign of life."""
+        """About one cursor a second, or less; while nothing matches, one with a sign of life."""
         now = self._sources.clock.monotonic()
         if not group and not self._notices.lost and now - self._cursor_at >= _ALIVE_S:
             self._cursor_at = now
             return [(self._notices.alive(), self.cursor())]
         pairs = [(record, "") for record in group]
-        if pairs and now - self._cursor_at >= _CURSOR_S:
+        pause_s = max(_CURSOR_S, _CURSOR_STREAM_S * len(self.view.streams))
+        if pairs and now - self._cursor_at >= pause_s:
             self._cursor_at = now
             pairs[-1] = (group[-1], self.cursor())
         return pairs
@@ -175,31 +186,30 @@ class LogQueryRun:
             )
         )
         if not complete:
-            for node in nodes:
-                feed = stack.enter_context(self._sources.feeds.of(self.name, node))
-                self._feeds[node] = feed
-                stack.enter_context(feed.listening(self._rounds.changed))
+            opened = self._sources.feeds.opened(self.name, nodes, self._rounds)
+            self._feeds = stack.enter_context(opened)
             await self._first_answers()
-        self._take_streams()
+            # All of them, in the order of the nodes.
+            self._rounds.take_streams()
+            feeds = self._feeds.values()
+            self._take_streams(each for feed in feeds for each in feed.streams.values())
         if self.away or not self._query.follow or self._ended_long_ago():
             await self._refuse_if_nothing()
         self._begin()
 
     def opening_notes(self) -> list[LogNote]:
         """Notes about what is not available now."""
-        silent = {node: feed for node, feed in self._feeds.items() if self._is_missed(node)}
+        streams = self.view.streams.values()
+        missed = {each.name.node for each in streams if not each.is_over}
+        silent = self._feeds
+        if self.ended and streams:
+            # The others can have no text that is not known.
+            silent = {node: feed for node, feed in silent.items() if node in missed}
         notes = self._notices.tampered(self.faults) + self._notices.opening(self.away, silent)
         if not self.ended:
             return notes
         known = self._stored_nodes if not self._query.stream else self._feeds.keys()
         return notes + self._notices.unread(reasons_of(self._feeds, known))
-
-    def _is_missed(self, node: str) -> bool:
-        """True if this node may have text that is nowhere else."""
-        if not self.ended:
-            return True
-        streams = self.view.streams.values()
-        return not streams or any(each.name.node == node and not each.is_over for each in streams)
 
     def _ask_no_more(self) -> None:
         if self._asked is not None:
@@ -259,10 +269,24 @@ class LogQueryRun:
         return [each for each in nodes if not wanted or each in wanted]
 
     async def _first_answers(self) -> None:
-        waiting = [asyncio.ensure_future(each.reported.wait()) for each in self._feeds.values()]
-        await asyncio.wait(waiting, timeout=_FIRST_ANSWER_S)
-        for each in waiting:
-            each.cancel()
+        """Wait until each node has answered. A follower does not wait long for the last few.
+
+        With `tail` it does: the last lines of all nodes are counted together.
+        """
+        loop = asyncio.get_running_loop()
+        has_no_tail = self._query.follow and self._query.tail is None
+        end_s = last_s = loop.time() + _FIRST_ANSWER_S
+        silent = self._silent()
+        while silent and (left_s := end_s - loop.time()) > 0:
+            await self._rounds.change(left_s)
+            if len(silent) > _SEVERAL:
+                await asyncio.sleep(_SETTLE_S)
+            before, silent = len(silent), self._silent()
+            if has_no_tail and len(silent) < before:
+                end_s = min(last_s, loop.time() + _NO_OTHER_S)
+
+    def _silent(self) -> list[str]:
+        return [node for node, feed in self._feeds.items() if not feed.reported.is_set()]
 
     async def _refresh(self) -> None:
         """Read which streams are stored; if the store is slow, continue without it."""
@@ -292,22 +316,24 @@ class LogQueryRun:
             known = self.view.streams.get(name)
             if known is not None:
                 known.stored = each
+                self.view.mark(known)
             elif self._is_wanted(name, labelled=each.labelled):
                 self._add(StreamView(name, self._sources.archive, each, self._feeds.get(name.node)))
 
-    def _take_streams(self) -> None:
-        for node, feed in self._feeds.items():
-            for (kind, source), fed in feed.streams.items():
-                name = StreamName(node, kind, source)
-                known = self.view.streams.get(name)
-                if known is not None:
-                    known.feed = feed
-                elif self._is_wanted(name, labelled=fed.labelled):
-                    self._add(StreamView(name, self._sources.archive, None, feed))
+    def _take_streams(self, changed: Iterable[FedStream]) -> None:
+        """Mark the streams that changed on their nodes, and add new ones."""
+        for fed in changed:
+            name, feed = fed.name, self._feeds[fed.name.node]
+            known = self.view.streams.get(name)
+            if known is not None:
+                known.feed = feed
+                self.view.mark(known)
+            elif self._is_wanted(name, labelled=fed.labelled):
+                self._add(StreamView(name, self._sources.archive, None, feed))
 
     def _add(self, stream: StreamView) -> None:
+        self.view.add(stream)
         streams = self.view.streams
-        streams[stream.name] = stream
         stream.form = self._form.frames
         if len(streams) > 1:
             # They are merged by the times of their reads.
@@ -361,6 +387,7 @@ class LogQueryRun:
             gaps, ends = await go_to_last(tail, self._items(), self.view, self._span())
             # All of it is read once more.
             self.scanned_bytes = 0
+            self.view.mark_all()
             yield [gap(stream.name, each) for stream, each in gaps]
         async with aclosing(self._groups(ends)) as groups:
             async for group in groups:
@@ -377,8 +404,12 @@ class LogQueryRun:
         self, ends: Mapping[StreamName, int] | None = None
     ) -> AsyncGenerator[tuple[StreamView, Item]]:
         passed = 0
+        visited: dict[StreamView, None] = {}
         for _ in range(_MOST_REFRESHES):
-            async with aclosing(self.view.caught_up(self._sieve, ends)) as items:
+            streams = self.view.take_changed()
+            visited.update(dict.fromkeys(streams))
+            self._visited.update(visited)
+            async with aclosing(self.view.caught_up(streams, self._sieve, ends)) as items:
                 async for stream, item in items:
                     if self._filter.is_past(item.time_ms):
                         # They come in the order of time.
@@ -388,10 +419,10 @@ class LogQueryRun:
                     passed += 1
                     if passed % _AT_ONCE == 0:
                         await asyncio.sleep(0)
-            if not self._moved_to_the_store():
+            if not any(each.is_moved for each in streams):
                 break
             await self._refresh()
-        for stream in self.view.streams.values():
+        for stream in in_order(visited):
             rest = stream.last_line()
             if rest is None:
                 continue
@@ -401,21 +432,14 @@ class LogQueryRun:
             for each in found:
                 yield stream, each
 
-    def _moved_to_the_store(self) -> bool:
-        """True if a node no longer has unread text: the store has it by now."""
-        return any(
-            each.fed is not None and each.lines.expected < each.fed.stored_offset
-            for each in self.view.streams.values()
-        )
-
     async def _follow(self) -> AsyncIterator[RecordWithCursor]:
         clock = self._sources.clock
         quiet_since = clock.monotonic()
         over_since: float | None = None
         gather = False
         while True:
-            await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
-            self._take_streams()
+            second_passed = await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
+            self._take_streams(self._rounds.take_streams())
             shown, size = False, 0
             async for each in self._news():
                 record, _ = each
@@ -435,9 +459,10 @@ class LogQueryRun:
                 quiet_since = now
                 yield self._notices.alive(), self.cursor()
             if self.ended:
+                if over_since is None or second_passed:
+                    await self._refresh()
                 over_since = now if over_since is None else over_since
-                await self._refresh()
-                if self._is_complete() or now - over_since > _DRAIN_S:
+                if self.view.is_complete or now - over_since > _DRAIN_S:
                     async for each in self._news():
                         yield each
                     await self._refuse_if_nothing()
@@ -448,7 +473,8 @@ class LogQueryRun:
 
     async def _news(self) -> AsyncGenerator[RecordWithCursor]:
         """Changes of the nodes, and new lines, since the last call."""
-        for note in self._notices.changes(self._feeds):
+        changed = {node: self._feeds[node] for node in self._rounds.take_nodes()}
+        for note in self._notices.changes(changed):
             yield note, ""
         async with aclosing(self._groups()) as groups:
             async for group in groups:
@@ -463,8 +489,9 @@ class LogQueryRun:
         self._begun_at = now
         now_ms = int(self._sources.clock.now().timestamp() * 1000)
         records: list[LogRecord] = []
-        for name, stream in self.view.streams.items():
-            begun = stream.lines.unfinished(now_ms)
+        visited, self._visited = self._visited, {}
+        for stream in in_order(visited):
+            name, begun = stream.name, stream.lines.unfinished(now_ms)
             if begun is None:
                 self._begun.pop(name, None)
             elif self._begun.get(name) != begun.text:
@@ -486,10 +513,6 @@ class LogQueryRun:
         if isinstance(item, PassedFrame):
             return [self._form.frame(stream.name, item)]
         return [self._block(stream.name, item)]
-
-    def _is_complete(self) -> bool:
-        streams = self.view.streams.values()
-        return bool(streams) and all(each.is_over and each.is_read for each in streams)
 
     @property
     def _knows_all(self) -> bool:

@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from operator import attrgetter
 
 from lattice.domain.logs import Gap, Position, StreamName
 from lattice.features.logs.service.archive import Span
 from lattice.features.logs.service.view import Filtered, Item, ItemFilter, StreamView, ViewStart
 
+_FETCHED_AT_ONCE = 16
+"""Streams that are fetched at the same time for one viewer."""
 _NUMBERS = 5
 _TOGETHER_BYTES = 256 * 1024
 """Consecutive runs of one stream are kept as one, up to this much text."""
 
 
-@dataclass(eq=False, slots=True)
 class MergedView:
-    """All streams of a query."""
+    """All streams of a query. Only those that changed are visited: most are quiet at any time."""
 
-    streams: dict[StreamName, StreamView] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.streams: dict[StreamName, StreamView] = {}
+        self._changed: dict[StreamView, None] = {}
+        """Those that may have something to read."""
+        self._unfinished: dict[StreamView, None] = {}
+        """Those that are not known to be over and read."""
+
+    def add(self, stream: StreamView) -> None:
+        """Add a stream; it is to be visited."""
+        stream.number = len(self.streams)
+        self.streams[stream.name] = stream
+        self.mark(stream)
+
+    def mark(self, stream: StreamView) -> None:
+        """Visit the stream next time: it may have more text, a gap or an end."""
+        self._changed[stream] = None
+        self._unfinished[stream] = None
+
+    def mark_all(self) -> None:
+        for stream in self.streams.values():
+            self.mark(stream)
+
+    def take_changed(self) -> list[StreamView]:
+        """The streams to visit, in their order; `caught_up` visits them."""
+        taken, self._changed = self._changed, {}
+        return in_order(taken)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if there are streams, and each is over and read."""
+        while self._unfinished:
+            stream = next(iter(self._unfinished))
+            if not (stream.is_over and stream.is_read):
+                return False
+            del self._unfinished[stream]
+        return bool(self.streams)
 
     async def caught_up(
         self,
+        streams: Collection[StreamView],
         item_filter: ItemFilter | None = None,
         ends: Mapping[StreamName, int] | None = None,
     ) -> AsyncGenerator[tuple[StreamView, Item]]:
-        """Everything up to where each stream ends now, or at `ends`, in the order of time."""
+        """Everything up to where these end now, or at `ends`, in the order of time.
+
+        Those that could not be read to their end are visited again next time.
+        """
         heap: list[tuple[int, StreamName]] = []
         sources: dict[StreamName, AsyncGenerator[Item]] = {}
         try:
-            for name, stream in tuple(self.streams.items()):
-                end = stream.end.offset if ends is None else ends.get(name, 0)
-                sources[name] = stream.filtered(end, item_filter)
-                await _pull(heap, sources, stream)
+            for stream in streams:
+                end = stream.end.offset if ends is None else ends.get(stream.name, 0)
+                sources[stream.name] = stream.filtered(end, item_filter)
+            await _pull_first(heap, sources, streams)
             while heap:
                 _, name = heapq.heappop(heap)
                 stream = self.streams[name]
@@ -44,10 +85,45 @@ class MergedView:
         finally:
             for source in sources.values():
                 await source.aclose()
+            for stream in streams:
+                if not stream.is_read or stream.pending is not None:
+                    self.mark(stream)
 
-    def positions(self) -> dict[StreamName, Position]:
-        """The position of each stream."""
-        return {name: stream.position for name, stream in self.streams.items()}
+    def positions(self) -> dict[str, Position]:
+        """The position of each stream, by the text of its name."""
+        return {stream.text: stream.position for stream in self.streams.values()}
+
+
+def in_order(streams: Iterable[StreamView]) -> list[StreamView]:
+    """As they were added to the view."""
+    return sorted(streams, key=attrgetter("number"))
+
+
+async def _pull_first(
+    heap: list[tuple[int, StreamName]],
+    sources: Mapping[StreamName, AsyncIterator[Item]],
+    streams: Iterable[StreamView],
+) -> None:
+    """Pull the first item of each. Slow nodes and the store are waited for at the same time."""
+    fetched = []
+    for stream in streams:
+        if stream.is_fetched:
+            fetched.append(stream)
+        else:
+            await _pull(heap, sources, stream)
+    waiting = iter(fetched)
+
+    async def pull_some() -> None:
+        for stream in waiting:
+            await _pull(heap, sources, stream)
+
+    pulling = [asyncio.ensure_future(pull_some()) for _ in fetched[:_FETCHED_AT_ONCE]]
+    try:
+        await asyncio.gather(*pulling)
+    finally:
+        for each in pulling:
+            each.cancel()
+        await asyncio.gather(*pulling, return_exceptions=True)
 
 
 async def _pull(

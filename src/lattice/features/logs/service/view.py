@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Protocol, TypeAlias
 
 from lattice.base.errors import DataUnavailable, Unavailable
@@ -17,7 +18,8 @@ from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
 from lattice.features.logs.lines import LineAssembler, Lines
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.frames import FrameForm, PackedFrame, PassedFrame
-from lattice.features.logs.service.live_feeds import FedStream, Gone, NodeFeed
+from lattice.features.logs.service.live_feeds import Gone, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.stored import StoredStream
 
 _NO_END = 1 << 62
@@ -78,25 +80,56 @@ class ViewStart:
         )
 
 
+_BEGIN = Position()
+_FROM_BEGIN = ViewStart()
+
+
 class StreamView:
-    """One stream of a query."""
+    """One stream of a query.
+
+    A viewer may have thousands: between two visits it holds positions and a begun line, no text.
+    """
+
+    __slots__ = (
+        "_archive",
+        "_fed",
+        "_given",
+        "_last_reported",
+        "_ragged",
+        "_ready",
+        "_reported_gaps",
+        "_start",
+        "feed",
+        "form",
+        "lines",
+        "name",
+        "number",
+        "pending",
+        "stored",
+        "text",
+    )
 
     def __init__(
         self, name: StreamName, archive: Archive, stored: StoredStream | None, feed: NodeFeed | None
     ) -> None:
         self.name = name
+        self.text = intern(str(name))
+        """The name as text, which all viewers share."""
+        self.number = 0
+        """Its position among the streams of the query."""
         self.stored = stored
         self.feed = feed
+        self._fed: FedStream | None = None
         self.pending: Item | None = None
-        self._ready: deque[Item] = deque()
+        self._ready: deque[Item] | None = None
         """Read and filtered, but not returned yet."""
-        self._given = Position()
-        self.lines = LineAssembler(Position())
+        self._given = _BEGIN
+        self.lines = LineAssembler(_BEGIN)
         self._archive = archive
         self.form = FrameForm.WHOLE
         """How stored frames are read, if all of their text is wanted."""
-        self._start = ViewStart()
-        self._reported_gaps: dict[tuple[Position, GapCause], int] = {}
+        self._start = _FROM_BEGIN
+        self._reported_gaps: dict[tuple[Position, GapCause], int] | None = None
         """The size of each gap as last reported."""
         self._last_reported = False
         self._ragged = False
@@ -105,9 +138,9 @@ class StreamView:
     @property
     def fed(self) -> FedStream | None:
         """What its node reports of it, or None."""
-        if self.feed is None:
-            return None
-        return self.feed.streams.get((self.name.kind, self.name.source))
+        if self._fed is None and self.feed is not None:
+            self._fed = self.feed.streams.get((self.name.kind, self.name.source))
+        return self._fed
 
     @property
     def labelled(self) -> bool:
@@ -137,6 +170,18 @@ class StreamView:
         if self.stored is not None and self.stored.last:
             return True
         return self.feed is not None and self.feed.over and self.fed is not None
+
+    @property
+    def is_fetched(self) -> bool:
+        """True if its next text must be fetched from its node or the store."""
+        offset, fed = self.lines.expected, self.fed
+        return offset < self.end.offset and not (fed is not None and fed.has(offset))
+
+    @property
+    def is_moved(self) -> bool:
+        """True if the node no longer has unread text of it: the store has it by now."""
+        fed = self.fed
+        return fed is not None and self.lines.expected < fed.stored_offset
 
     @property
     def has_gaps(self) -> bool:
@@ -210,11 +255,12 @@ class StreamView:
     def begin_again(self, start: ViewStart) -> None:
         """Read again from a position, as if nothing after it had been read."""
         self.pending, self._ragged, self._last_reported = None, False, False
-        self._ready.clear()
+        self._ready = None
         self.begin(start)
-        for at, cause in tuple(self._reported_gaps):
-            if at >= (start.at or Position()):
-                del self._reported_gaps[at, cause]
+        if self._reported_gaps:
+            begun = start.at or Position()
+            earlier = {key: size for key, size in self._reported_gaps.items() if key[0] < begun}
+            self._reported_gaps = earlier or None
 
     async def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
         """Lines and gaps up to an offset, filtered, in growing batches."""
@@ -234,13 +280,18 @@ class StreamView:
                 size += len(each.text) if isinstance(each, Lines) else 0
                 if size < most_bytes and len(batch) < _MOST_BATCH:
                     continue
-                self._ready.extend(await item_filter.filtered(self, batch))
+                for ready in self._each_ready(await item_filter.filtered(self, batch)):
+                    yield ready
                 batch, size, most_bytes = [], 0, min(2 * most_bytes, _MOST_BATCH_BYTES)
-                while self._ready:
-                    yield self._ready.popleft()
-            self._ready.extend(await item_filter.filtered(self, batch))
-            while self._ready:
-                yield self._ready.popleft()
+            for ready in self._each_ready(await item_filter.filtered(self, batch)):
+                yield ready
+
+    def _each_ready(self, items: list[Item]) -> Iterator[Item]:
+        """Each of them; the position is before those that were not returned yet."""
+        self._ready = ready = deque(items)
+        while ready:
+            yield ready.popleft()
+        self._ready = None
 
     async def items(self, end: int) -> AsyncGenerator[ReadItem]:
         """Lines and gaps up to an offset, as far as they are available."""
@@ -460,21 +511,23 @@ class StreamView:
 
     def _gaps(self) -> list[Gap]:
         known = list(self.stored.gaps) if self.stored else []
-        if self.feed is not None:
-            known += self.feed.gaps.get((self.name.kind, self.name.source), ())
+        fed = self.fed
+        if fed is not None:
+            known += fed.gaps
         return known
 
     def _new_gaps(self) -> list[Gap]:
+        known = self._gaps()
+        if not known:
+            return []
+        reported = self._reported_gaps = self._reported_gaps or {}
         found = []
         # If a gap grew, the largest is the newest: report only that one again.
-        for gap in sorted(self._gaps(), key=lambda each: (each.at, -(each.lost_bytes or 0))):
+        for gap in sorted(known, key=lambda each: (each.at, -(each.lost_bytes or 0))):
             key, lost_bytes = (gap.at, gap.cause), gap.lost_bytes or 0
-            if (
-                gap.at.offset > self.lines.expected
-                or self._reported_gaps.get(key, -1) >= lost_bytes
-            ):
+            if gap.at.offset > self.lines.expected or reported.get(key, -1) >= lost_bytes:
                 continue
-            self._reported_gaps[key] = lost_bytes
+            reported[key] = lost_bytes
             if self._start.covers(gap):
                 found.append(gap)
         return found

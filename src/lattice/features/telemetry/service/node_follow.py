@@ -65,13 +65,13 @@ def question(
     session: str = "",
     resume: bool = False,
 ) -> StreamQuestion:
-    job_id = attempt.allocation.job_id
+    request = SnapshotRequest(attempt.allocation.job_id, want, started_s(attempt))
     return stream_question(
         signer,
         StreamKind.METRICS,
         node,
-        job_id,
-        opening_bytes(SnapshotRequest(job_id, want, started_s(attempt))),
+        attempt,
+        opening_bytes(request),
         session=session,
         resume=resume,
         lane=Lane.BULK if want is Want.FOLLOW else Lane.INTERACTIVE,
