@@ -111,3 +111,6 @@ def seeds() -> Iterator[bytes]:
     yield b"\x01" + whole + _SIZE.pack(LARGEST_FRAME_BYTES + 1) + b"never read"
     yield b"\x07" + _SIZE.pack(LARGEST_FRAME_BYTES)
     yield b"\x07" + _SIZE.pack(0) * 5
+    yield b"\x02" + _SIZE.pack(len(opening)) + opening
+    yield b"\x00" + _SIZE.pack(len(opening) + 1) + opening
+    yield b"\x1f" + whole + whole
