@@ -7,8 +7,8 @@ is untrusted like all text from Slurm: parsers skip malformed lines.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -88,16 +88,9 @@ class SlurmCommands:
 
     async def _run(self, *command: str) -> str:
         shown = " ".join(command[:4])
+        line = (*self._prefix, *command)
         try:
-            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Output(self._limit_bytes),
-                *self._prefix,
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=self._environment(),
-            )
+            running = await _RunningCommand.start(line, self._environment(), self._limit_bytes)
         except OSError as error:
             raise Unavailable(
                 f"{command[0]} can't be run: {error.strerror}",
@@ -105,18 +98,18 @@ class SlurmCommands:
             ) from None
         try:
             async with asyncio.timeout(self._timeout_s):
-                await protocol.ended.wait()
-                if len(protocol.output) > self._limit_bytes:
+                await running.ended.wait()
+                if len(running.output) > self._limit_bytes:
                     raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
-                await protocol.exited.wait()
+                await running.exited.wait()
         except TimeoutError:
             raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
         finally:
-            await _end(transport, protocol)
-        text = protocol.output.decode("utf-8", "replace")
-        if code := transport.get_returncode():
+            await running.aclose()
+        text = running.output.decode("utf-8", "replace")
+        if running.code:
             excerpt = text.strip()[:300]
-            raise CommandFailed(f"{shown} failed with {code}: {excerpt}", excerpt)
+            raise CommandFailed(f"{shown} failed with {running.code}: {excerpt}", excerpt)
         return text
 
     def _environment(self) -> dict[str, str]:
@@ -129,39 +122,77 @@ class SlurmCommands:
         return environment
 
 
-class _Output(asyncio.SubprocessProtocol):
-    """The output of a command, up to a limit, and whether it has exited.
+class _RunningCommand(asyncio.Protocol):
+    """A command, its output up to a limit, and whether it has exited.
 
-    `asyncio.subprocess.Process.wait` is not used: it also waits for the end of the output. That
-    never comes if a child of the command holds the pipe, or if the output is not read.
+    Python starts it, not the event loop: uvloop forks, and then the handlers of gRPC run in the
+    child, which can kill it. Python uses vfork, which runs none.
+
+    The end of the output may never come, if a child of the command holds the pipe. So the exit is
+    awaited apart from it.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], limit_bytes: int) -> None:
         self.output = bytearray()
         self.ended = asyncio.Event()
         """All of the output was read, or more than the limit."""
         self.exited = asyncio.Event()
+        self._process = process
         self._limit_bytes = limit_bytes
+        self._pipe: asyncio.BaseTransport | None = None
+        self._pidfd = os.pidfd_open(process.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002
+    @classmethod
+    async def start(
+        cls, line: Sequence[str], environment: dict[str, str], limit_bytes: int
+    ) -> _RunningCommand:
+        """Raises `OSError` if it can't be run. The caller closes it."""
+        process = subprocess.Popen(  # noqa: ASYNC220 - returns after exec
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        running = cls(process, limit_bytes)
+        try:
+            await asyncio.get_running_loop().connect_read_pipe(lambda: running, process.stdout)
+        except BaseException:
+            await running.aclose()
+            raise
+        return running
+
+    @property
+    def code(self) -> int | None:
+        """None until it has exited; a signal that ended it as a negative number."""
+        return self._process.returncode
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pipe = transport
+
+    def data_received(self, data: bytes) -> None:
         if len(self.output) <= self._limit_bytes:
             self.output += data
         if len(self.output) > self._limit_bytes:
             self.ended.set()
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.ended.set()
 
-    def process_exited(self) -> None:
+    def _on_exit(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.wait()
         self.exited.set()
 
-
-async def _end(transport: asyncio.SubprocessTransport, protocol: _Output) -> None:
-    if transport.get_returncode() is None:
-        with contextlib.suppress(ProcessLookupError):
-            transport.kill()
-    try:
-        # Reaped even if this task is cancelled; otherwise a zombie stays.
-        await asyncio.shield(protocol.exited.wait())
-    finally:
-        transport.close()
+    async def aclose(self) -> None:
+        """Kill it if it still runs, and reap it."""
+        if self.code is None:
+            self._process.kill()
+        try:
+            # Reaped even if this task is cancelled; otherwise a zombie stays.
+            await asyncio.shield(self.exited.wait())
+        finally:
+            if self._pipe is not None:
+                self._pipe.close()

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.base.errors import Unavailable
@@ -95,3 +96,12 @@ async def test_a_cancelled_question_ends_its_process(folder: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+def test_no_handler_for_forks_runs_in_a_command(folder: Path) -> None:
+    """gRPC has such handlers: of the children that uvloop forks, they killed one in a hundred."""
+    (folder / "scontrol").symlink_to("/bin/true")
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(os.getpid()))
+    uvloop.run(SlurmCommands().topology())
+    assert not forks
