@@ -15,8 +15,8 @@ from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.last_output import LastOutputs
 from lattice.domain.lock import Locks
-from lattice.domain.logs import LastOutputs
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import NodeSnapshots
 from lattice.domain.objects import ObjectStore

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from lattice.base.operation import FieldRule
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.logs import LastOutput
+from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
 from lattice.domain.source import Source
 

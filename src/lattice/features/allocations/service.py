@@ -18,7 +18,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.families import newest_first, position, with_elapsed, without_runaways
-from lattice.domain.logs import LastOutputs
+from lattice.domain.last_output import LastOutputs
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
 from lattice.domain.sharing import ReadNotes, ReadRecord, Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source

@@ -18,7 +18,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.errors import Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.logs import LastOutput
+from lattice.domain.last_output import LastOutput
 from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.tail import FileTail

@@ -11,7 +11,7 @@ from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import cells, cut, inert
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.labels import read_comment
-from lattice.domain.logs import LastOutput
+from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (

@@ -16,7 +16,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of
-from lattice.domain.logs import LastOutput
+from lattice.domain.last_output import LastOutput
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.stream import NodeStreams, StreamKind
 from lattice.features.logs.service.log_keys import AttemptName
