@@ -137,6 +137,11 @@ class Piece:
         """The end without its lines, which take time to count."""
         return self.at.offset + len(self.text)
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.text)
+
     def starting_at(self, offset: int) -> Piece:
         """The piece without what lies before `offset`."""
         size = min(offset - self.at.offset, len(self.text))

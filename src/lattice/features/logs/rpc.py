@@ -119,11 +119,13 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
 
 async def _received(first: bytes, parts: AsyncIterator[pb.ChunkPart], size_bytes: int) -> bytes:
     # One buffer: the length of a list would depend on the sender's number of parts.
-    content = bytearray(first)
+    content, end = bytearray(size_bytes), len(first)
+    content[:end] = first
     async for part in parts:
-        content += part.body
-        if len(content) > size_bytes:
+        begin, end = end, end + len(part.body)
+        if end > size_bytes:
             break
-    if len(content) != size_bytes:
+        content[begin:end] = part.body
+    if end != size_bytes:
         raise UsageError("The chunk is not as large as its head says.")
     return bytes(content)

@@ -317,11 +317,14 @@ class FeedAsk(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     MOST_BYTES_FIELD_NUMBER: _builtins.int
+    TAKES_FRAMES_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     kind: _builtins.str
     source: _builtins.str
     offset: _builtins.int
     most_bytes: _builtins.int
+    takes_frames: _builtins.bool
+    """No question: from now on the node may push frames."""
     def __init__(
         self,
         *,
@@ -330,10 +333,11 @@ class FeedAsk(_message.Message):
         source: _builtins.str = ...,
         offset: _builtins.int = ...,
         most_bytes: _builtins.int = ...,
+        takes_frames: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "most_bytes", b"most_bytes", "offset", b"offset", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "most_bytes", b"most_bytes", "offset", b"offset", "source", b"source", "takes_frames", b"takes_frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -494,6 +498,7 @@ class FeedText(_message.Message):
     PIECES_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The question's, in an answer."""
     kind: _builtins.str
@@ -504,6 +509,10 @@ class FeedText(_message.Message):
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedPiece]: ...
     @_builtins.property
     def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedGap]: ...
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedFrame]:
+        """Text that was read at one moment, compressed as the store keeps it."""
+
     def __init__(
         self,
         *,
@@ -513,14 +522,53 @@ class FeedText(_message.Message):
         pieces: _abc.Iterable[Global___FeedPiece] | None = ...,
         gaps: _abc.Iterable[Global___FeedGap] | None = ...,
         gone: _builtins.bool = ...,
+        frames: _abc.Iterable[Global___FeedFrame] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaps", b"gaps", "gone", b"gone", "id", b"id", "kind", b"kind", "pieces", b"pieces", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "gaps", b"gaps", "gone", b"gone", "id", b"id", "kind", b"kind", "pieces", b"pieces", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FeedText: _TypeAlias = FeedText  # noqa: Y015
+
+@_typing.final
+class FeedFrame(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    PLAIN_BYTES_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    line: _builtins.int
+    time_ms: _builtins.int
+    late: _builtins.bool
+    plain_bytes: _builtins.int
+    lines: _builtins.int
+    """How many line feeds it has."""
+    stored: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        line: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        late: _builtins.bool = ...,
+        plain_bytes: _builtins.int = ...,
+        lines: _builtins.int = ...,
+        stored: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late", b"late", "line", b"line", "lines", b"lines", "offset", b"offset", "plain_bytes", b"plain_bytes", "stored", b"stored", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeedFrame: _TypeAlias = FeedFrame  # noqa: Y015
 
 @_typing.final
 class FeedPiece(_message.Message):

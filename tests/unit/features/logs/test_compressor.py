@@ -1,4 +1,4 @@
-"""Frames are compressed after the listeners got the text, and not in the thread that reads."""
+"""Frames are compressed in another thread than the one that reads, while somebody listens."""
 
 from __future__ import annotations
 
@@ -56,9 +56,34 @@ def job(tmp_path: Path) -> Iterator[Job]:
 @pytest.mark.spec("LOG-1")
 def test_listeners_get_text_before_it_is_compressed(job: Job) -> None:
     job.capture.listen(lambda added: job.events.append("text" if added else "streams"))
-    job.writer.write(b"0123456789abcde\n" * (3 * MOST_AT_ONCE // 16))
+    for _ in range(3):
+        job.writer.write(b"0123456789abcde\n" * (MOST_AT_ONCE // 48))
+        job.read()
+    assert job.events == ["text"] * 3
+
+
+@pytest.mark.spec("LOG-1")
+def test_listeners_get_a_large_read_with_its_frame(job: Job) -> None:
+    found: list[Added] = []
+    job.capture.listen(lambda added: found.append(added) if added else None)
+    text = b"0123456789abcde\n" * (3 * MOST_AT_ONCE // 16)
+    job.writer.write(text)
     job.read()
-    assert job.events == ["text", "compressed"] * 3
+    frames = [each.packed.result() for each in found if each.packed is not None]
+    assert [zstd.decompress(each) for each in frames] == [each.text for each in found]
+    assert b"".join(each.text for each in found) == text
+
+
+@pytest.mark.spec("LOG-1")
+def test_a_frame_with_text_of_two_reads_is_not_sent_for_one_of_them(job: Job) -> None:
+    found: list[Added] = []
+    job.capture.listen(lambda added: found.append(added) if added else None)
+    job.writer.write(b"0123456789abcde\n" * 1000)
+    job.read()
+    job.writer.write(b"0123456789abcde\n" * (MOST_AT_ONCE // 16 - 500))
+    job.read()
+    assert [each.packed for each in found] == [None, None]
+    assert len(job.spool._open.frames) == 1
 
 
 @pytest.mark.spec("LOG-3")

@@ -123,7 +123,8 @@ class Capture:
     def write(self, text: bytes, time_ms: int = 1000) -> None:
         at = self.spool.end
         self.spool.add(text, time_ms)
-        self.tell(Added(*KEY, at, text, text.count(b"\n"), time_ms, late=False))
+        packed = self.spool.start_full_frame()
+        self.tell(Added(*KEY, at, text, text.count(b"\n"), time_ms, late=False, packed=packed))
 
     def tell(self, added: Added | None) -> None:
         for each in self.listeners:

@@ -3,7 +3,8 @@
 Everything here blocks: if a network file system hangs, only this thread hangs. Listeners get
 callbacks and never delay the thread.
 
-Text is written to disk, then listeners get it, then it is compressed. Under load a slow listener
+Text is written to disk, then listeners get it, then it is compressed. A large read is compressed
+first, because its listeners send the frame. Under load a slow listener
 first falls back to text on disk. Then the thread stops reading while the node's spool or disk is
 full. The job itself never waits.
 
@@ -19,8 +20,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
@@ -76,6 +78,8 @@ class Added:
     """The number of line feeds in the text."""
     time_ms: int
     late: bool
+    packed: Future[bytes] | None = None
+    """The same text as the store will keep it, of a large read."""
 
 
 Listening: TypeAlias = Callable[[Added | None], None]
@@ -292,8 +296,8 @@ class JobCapture:
             self._quota.took(len(added.text))
             if not self._listeners:
                 self._flood_priority.took(len(added.text), now_ms)
-            self._notify(added)
-            stream.spool.start_full_frame(start)
+            packed = stream.spool.start_full_frame(start)
+            self._notify(added if packed is None else replace(added, packed=packed))
             if stream.spool.close_if_due(now_ms):
                 self._on_closed()
         return True

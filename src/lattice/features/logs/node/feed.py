@@ -26,6 +26,7 @@ from lattice.features.logs.node.feedmessages import (
     TEXT_BYTES,
     add_piece,
     cut,
+    frame_message,
     gap_message,
     in_parts,
     pushed_message,
@@ -133,6 +134,8 @@ class _Serving:
         """The run that the server assigns the pushed text to."""
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingTexts()
+        self._takes_frames = False
+        """True if the server can read frames."""
         self._missed = False
         """True if some text is neither waiting nor sent."""
         self._changed = asyncio.Event()
@@ -189,6 +192,8 @@ class _Serving:
         """Send without waking the push, if nothing is before it and there is room."""
         key = (added.kind, added.source)
         direct = self._idle and key in self._sent and not self._writing.locked()
+        if added.packed is not None and self._takes_frames:
+            return False
         if not direct or len(added.text) > TEXT_BYTES:
             return False
         piece = Piece(added.at, added.time_ms, added.late, added.text, added.lines)
@@ -202,7 +207,7 @@ class _Serving:
         if (added.kind, added.source) not in self._sent:
             # The server must know a stream before its text.
             self._report_due = True
-        if not self._waiting.add(added):
+        if not self._waiting.add(added, packed=self._takes_frames):
             self._missed = True
 
     def _report_later(self) -> None:
@@ -252,6 +257,10 @@ class _Serving:
     async def _send_waiting(self) -> None:
         """Send the oldest, and those right behind it of the same stream that fit in the message."""
         first = self._waiting.pop()
+        if first.packed is not None:
+            # Shielded: the capture needs it, too.
+            await self._send_frame(first, await asyncio.shield(asyncio.wrap_future(first.packed)))
+            return
         if first.text is None:
             await self._send_again(first)
             return
@@ -267,14 +276,19 @@ class _Serving:
         if stream is None:
             self._missed = True
             return
+        reader = self._readers.get(waiting.key)
+        if reader is None:
+            reader = self._readers[waiting.key] = SpoolReader(stream.spool)
+        if self._takes_frames:
+            found = await asyncio.to_thread(reader.stored_frame, waiting.at.offset)
+            if found is not None and (found[0].begin, found[0].end) == (waiting.at, waiting.end):
+                await self._send_frame(waiting, found[1])
+                return
         # The file itself is the buffer; the spool is read only if the file lost the text.
         text = await asyncio.to_thread(stream.tail.read_again, waiting.at.offset, waiting.size)
         if text:
             await self._send_pieces(waiting.key, list(cut(waiting.piece(text))))
             return
-        reader = self._readers.get(waiting.key)
-        if reader is None:
-            reader = self._readers[waiting.key] = SpoolReader(stream.spool)
         at, end = waiting.at.offset, waiting.at.offset + waiting.size
         while at < end:
             pieces = await asyncio.to_thread(reader.pieces, at)
@@ -289,6 +303,19 @@ class _Serving:
                 pieces[-1] = Piece(last.at, last.time_ms, last.late, text)
             await self._send_pieces(waiting.key, [part for each in pieces for part in cut(each)])
             at = pieces[-1].end_offset
+
+    async def _send_frame(self, waiting: WaitingText, stored: bytes) -> None:
+        frame = pb.FeedFrame(
+            offset=waiting.at.offset,
+            line=waiting.at.line,
+            time_ms=waiting.time_ms,
+            late=waiting.late,
+            plain_bytes=waiting.size,
+            lines=waiting.lines,
+            stored=stored,
+        )
+        await self._send(frame_message(*waiting.key, frame))
+        self._sent[waiting.key] = waiting.end
 
     async def _send_pieces(self, key: StreamKey, pieces: list[Piece]) -> None:
         fitting: list[Piece] = []
@@ -364,6 +391,9 @@ class _Serving:
     async def _answer(self) -> None:
         while (message := await self._session.receive()) is not None:
             ask = pb.FeedAsk.FromString(bytes(message))
+            if ask.takes_frames:
+                self._takes_frames = True
+                continue
             await self._send(await asyncio.to_thread(self._fetched, ask))
 
     def _fetched(self, ask: pb.FeedAsk) -> bytes:

@@ -43,6 +43,12 @@ def pushed_message(kind: LogKind, source: LogSource, pieces: Sequence[Piece]) ->
     return b"".join((_prefix(_PUSHED, sum(map(len, parts))), *parts))
 
 
+def frame_message(kind: LogKind, source: LogSource, frame: pb.FeedFrame) -> bytes:
+    """`FeedTell(pushed=…)` with one frame."""
+    text = pb.FeedText(kind=kind.value, source=str(source), frames=[frame])
+    return pb.FeedTell(pushed=text).SerializeToString()
+
+
 def _prefix(tag: int, size: int) -> bytes:
     """A field's tag and length."""
     prefix = bytearray((tag,))

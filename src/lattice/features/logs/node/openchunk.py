@@ -187,18 +187,22 @@ class OpenChunk:
         self.start_frame(compress_now)
         self.write_frame()
 
-    def start_frame(self, start: StartCompression) -> None:
-        """Begin to compress the text that is in no frame yet. Writes the frame before it."""
+    def start_frame(self, start: StartCompression) -> Future[bytes] | None:
+        """Begin to compress the text that is in no frame yet. Writes the frame before it.
+
+        Returns the frame if all of it was read at one moment.
+        """
         self.write_frame()
         if not self._pieces:
-            return
+            return None
         texts = [each.text for each in self._pieces]
         text = texts[0] if len(texts) == 1 else b"".join(texts)
-        self._started = _StartedFrame(self._pieces, start(text))
+        started = self._started = _StartedFrame(self._pieces, start(text))
         self._pieces, self._pending_bytes = [], 0
         self._tails.rotate()
-        if self._started.stored.done():
+        if started.stored.done():
             self.write_frame()
+        return started.stored if len(texts) == 1 else None
 
     def wait_compressed(self) -> None:
         """Return when `write_frame` need not wait."""
@@ -242,16 +246,23 @@ class OpenChunk:
 
     def pieces(self, offset: int) -> list[Piece]:
         """The text at an offset, up to the end of its frame or the tail; empty if not here."""
+        found = self.stored_frame(offset)
+        if found is None:
+            return pieces_from(self._pending(), offset)
+        placed, stored = found
+        return pieces_from(pieces_of(placed, expand(stored, placed.frame)), offset)
+
+    def stored_frame(self, offset: int) -> tuple[PlacedFrame, bytes] | None:
+        """The frame with the text at an offset; None if that is in no frame."""
         at, stored_at = self.begin, 0
         for frame in self.frames:
             if at.offset <= offset < at.offset + frame.plain_bytes:
-                with self._paths["frames"].open("rb") as file:
-                    file.seek(stored_at)
-                    text = expand(file.read(frame.stored_bytes), frame)
-                return pieces_from(pieces_of(PlacedFrame(frame, at, stored_at), text), offset)
+                with self._paths["frames"].open("rb", buffering=0) as file:
+                    stored = os.pread(file.fileno(), frame.stored_bytes, stored_at)
+                return PlacedFrame(frame, at, stored_at), stored
             at = _after(at, frame)
             stored_at += frame.stored_bytes
-        return pieces_from(self._pending(), offset)
+        return None
 
     def _pending(self) -> Iterator[Piece]:
         """The text that is in no frame yet."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -140,13 +141,17 @@ class StreamSpool:
         with self._lock:
             self._open.add(text, time_ms, late=late, start=start)
 
-    def start_full_frame(self, start: StartCompression = compress_now) -> None:
-        """Begin to compress text that makes a good frame, and write the frame before it."""
-        if self._open.is_full:
-            # The lock is free meanwhile: viewers' requests need it.
-            self._open.wait_compressed()
-            with self._lock:
-                self._open.start_frame(start)
+    def start_full_frame(self, start: StartCompression = compress_now) -> Future[bytes] | None:
+        """Begin to compress text that makes a good frame, and write the frame before it.
+
+        Returns the frame if the text that was added last is all of it.
+        """
+        if not self._open.is_full:
+            return None
+        # The lock is free meanwhile: viewers' requests need it.
+        self._open.wait_compressed()
+        with self._lock:
+            return self._open.start_frame(start)
 
     def write_frame(self) -> None:
         """Write the frame that is being compressed, if there is one. Waits for it."""
@@ -244,6 +249,11 @@ class StreamSpool:
                     return found
         return []
 
+    def stored_frame(self, offset: int) -> tuple[PlacedFrame, bytes] | None:
+        """The frame of the open chunk with the text at an offset. Safe from another thread."""
+        with self._lock:
+            return self._open.stored_frame(offset)
+
     def gaps(self) -> tuple[Gap, ...]:
         """The gaps of the open chunk."""
         with self._lock:
@@ -302,6 +312,9 @@ class _HeldChunk:
                 return placed
         return None
 
+    def stored(self, placed: PlacedFrame) -> bytes:
+        return os.pread(self.file.fileno(), placed.frame.stored_bytes, placed.stored_at)
+
 
 class SpoolReader:
     """Reads one spool. Used by one thread at a time.
@@ -321,6 +334,19 @@ class SpoolReader:
             found = self._in_held(offset)
         return self._spool.pieces(offset) if found is None else found
 
+    def stored_frame(self, offset: int) -> tuple[PlacedFrame, bytes] | None:
+        """The frame with the text at an offset, as it is stored; None if there is none."""
+        placed = self._held.frame_at(offset) if self._held else None
+        if placed is None and self._hold(offset):
+            placed = self._held.frame_at(offset) if self._held else None
+        if placed is None or self._held is None:
+            return self._spool.stored_frame(offset)
+        try:
+            return placed, self._held.stored(placed)
+        except OSError:
+            self.close()
+            return None
+
     def close(self) -> None:
         """Close the held chunk."""
         if self._held is not None:
@@ -332,9 +358,8 @@ class SpoolReader:
         placed = held.frame_at(offset) if held else None
         if held is None or placed is None:
             return None
-        size = placed.frame.stored_bytes
         try:
-            text = expand(os.pread(held.file.fileno(), size, placed.stored_at), placed.frame)
+            text = expand(held.stored(placed), placed.frame)
         except (OSError, BadChunk):
             self.close()
             return None

@@ -6,6 +6,7 @@ Beyond the bound only positions are kept: the text itself is in the job's file o
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from lattice.domain.logs import Piece, Position
@@ -18,7 +19,7 @@ _MOST_TEXTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WaitingText:
-    """Text of one read. Without `text` it is in the file or the spool."""
+    """Text of one read. Without `text` and `packed` it is in the file or the spool."""
 
     key: StreamKey
     at: Position
@@ -27,6 +28,12 @@ class WaitingText:
     time_ms: int
     late: bool
     text: bytes | None
+    packed: Future[bytes] | None = None
+    """The frame to send instead of the text."""
+
+    @property
+    def end(self) -> Position:
+        return Position(self.at.offset + self.size, self.at.line + self.lines)
 
     def piece(self, text: bytes) -> Piece:
         return Piece(self.at, self.time_ms, self.late, text, self.lines)
@@ -42,24 +49,28 @@ class WaitingTexts:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def add(self, added: Added) -> bool:
-        """Add text, or only its position; False if there is no room even for that."""
+    def add(self, added: Added, *, packed: bool = False) -> bool:
+        """Add text, or only its position; False if there is no room even for that.
+
+        With `packed` a large read waits as its frame.
+        """
         if len(self._texts) >= _MOST_TEXTS:
             return False
         size = len(added.text)
         fits = self._bytes + size <= _MOST_BYTES
-        text = added.text if fits else None
         self._bytes += size if fits else 0
+        frame = added.packed if packed and fits else None
+        text = added.text if fits and frame is None else None
         key = (added.kind, added.source)
         self._texts.append(
-            WaitingText(key, added.at, size, added.lines, added.time_ms, added.late, text)
+            WaitingText(key, added.at, size, added.lines, added.time_ms, added.late, text, frame)
         )
         return True
 
     def pop(self) -> WaitingText:
         """Remove the oldest."""
         found = self._texts.popleft()
-        if found.text is not None:
+        if found.text is not None or found.packed is not None:
             self._bytes -= found.size
         return found
 

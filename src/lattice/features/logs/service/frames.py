@@ -101,6 +101,15 @@ class PackedFrame:
         return self.placed.end
 
     @property
+    def end_offset(self) -> int:
+        return self.placed.begin.offset + self.placed.frame.plain_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.stored)
+
+    @property
     def time_ms(self) -> int:
         """When its last byte was read."""
         return self.placed.times_ms[1]

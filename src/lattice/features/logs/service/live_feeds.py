@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.text import inert
 from lattice.domain.attempts import AttemptLookup
+from lattice.domain.logchunk import FRAME_BYTES, Frame, PlacedFrame
 from lattice.domain.logs import (
     LATEST_MS,
     BadSource,
@@ -32,6 +33,7 @@ from lattice.domain.logs import (
     StreamName,
 )
 from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion
+from lattice.features.logs.service.frames import PackedFrame
 from lattice.features.logs.service.live_stream import RING_BYTES, FedStream
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.observe.node_questions import NoAnswer, is_own_run, started_s, stream_question
@@ -49,6 +51,7 @@ _LONGEST_REASON = 300
 _ALL_RINGS_BYTES = 256 * 1024 * 1024
 """For the rings of one attempt, shared out among its nodes."""
 _LEAST_RING_BYTES = 64 * 1024
+_MOST_KEYS = 4096
 StreamKey = tuple[LogKind, LogSource]
 
 
@@ -185,6 +188,8 @@ class NodeFeed(NodeStream):
 
     async def read(self, conduit: Conduit) -> None:
         """Read what the node pushes, as long as it belongs to this attempt."""
+        # Agents of the previous release take it for a question about no stream.
+        await conduit.send(pb.FeedAsk(takes_frames=True).SerializeToString())
         while (message := await conduit.receive()) is not None:
             update = pb.FeedTell.FromString(message)
             if update.WhichOneof("tell") == "began" and not await self._is_own(update.began):
@@ -224,6 +229,8 @@ class NodeFeed(NodeStream):
             stream.most_ring_bytes = self._most_ring_bytes()
             for each in update.pushed.pieces:
                 stream.keep(_piece(each))
+            for frame in update.pushed.frames:
+                stream.keep(_frame(frame))
             self._note_streams((stream,))
             return stream
         elif which == "fetched":
@@ -350,8 +357,13 @@ def _add_gaps(stream: FedStream, gaps: Iterable[pb.FeedGap]) -> bool:
 
 
 def _key(message: pb.FeedText | pb.FeedStream) -> StreamKey:
+    return _key_of(message.kind, message.source)
+
+
+@lru_cache(_MOST_KEYS)
+def _key_of(kind: str, source: str) -> StreamKey:
     try:
-        return LogKind(message.kind), LogSource.parse(message.source)
+        return LogKind(kind), LogSource.parse(source)
     except (BadSource, ValueError):
         raise NoAnswer("it names no stream") from None
 
@@ -360,6 +372,19 @@ def _piece(message: pb.FeedPiece) -> Piece:
     return Piece(
         Position(message.offset, message.line), _time_ms(message), message.late, message.text
     )
+
+
+def _frame(message: pb.FeedFrame) -> PackedFrame:
+    if not (
+        0 < message.plain_bytes <= FRAME_BYTES
+        and message.lines <= message.plain_bytes
+        and message.stored
+    ):
+        raise NoAnswer("it has no frame")
+    marks = (message.plain_bytes, _time_ms(message))
+    frame = Frame(len(message.stored), message.plain_bytes, message.lines, marks, message.late)
+    at = Position(message.offset, message.line)
+    return PackedFrame(PlacedFrame(frame, at, 0), message.stored)
 
 
 def _gap(message: pb.FeedGap) -> Gap:
@@ -372,7 +397,7 @@ def _gap(message: pb.FeedGap) -> Gap:
     return Gap(Position(message.offset, message.line), cause, lost, _time_ms(message))
 
 
-def _time_ms(message: pb.FeedPiece | pb.FeedGap) -> int:
+def _time_ms(message: pb.FeedPiece | pb.FeedFrame | pb.FeedGap) -> int:
     """Checked, because it is shown as a date later."""
     if not 0 <= message.time_ms <= LATEST_MS:
         raise NoAnswer("it names no time")

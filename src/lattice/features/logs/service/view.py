@@ -494,8 +494,8 @@ class StreamView:
         offset = self.lines.expected
         fed = self.fed
         if fed is not None and (pieces := fed.pieces(offset)):
-            for piece in pieces:
-                yield piece
+            for each in pieces:
+                yield each if isinstance(each, Piece) else self._fed_frame(fed, each, offset)
         elif self.stored is not None and offset < self.stored.end.offset:
             pieces_of = self._archive.pieces
             async with aclosing(pieces_of(self.stored, offset, end, self._form_of)) as stored:
@@ -508,6 +508,13 @@ class StreamView:
                 return
             for piece in fetched:
                 yield piece
+
+    def _fed_frame(self, fed: FedStream, frame: PackedFrame, offset: int) -> Piece | PackedFrame:
+        """A frame of the ring as it is, if its text is wanted as it is."""
+        is_whole = offset <= frame.at.offset
+        if is_whole and self._form_of(frame.placed) is FrameForm.PACKED:
+            return frame
+        return fed.expand(frame).starting_at(offset)
 
     def _gaps(self) -> list[Gap]:
         known = list(self.stored.gaps) if self.stored else []
