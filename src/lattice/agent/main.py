@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from lattice import __version__
@@ -17,7 +18,7 @@ from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
 from lattice.base.logsection import LogFormat
-from lattice.base.pauses import LoopPauses
+from lattice.base.pauses import SLOW_BEAT_S, LoopPauses
 from lattice.base.process import reset_inherited_signals
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _share_memory()
         reset_inherited_signals()
         pauses = LoopPauses()
-        with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
+        fast_loop = partial(pauses.new_fast_loop, SLOW_BEAT_S)
+        with asyncio.Runner(loop_factory=fast_loop) as runner:
             runner.run(run(settings, pauses))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]

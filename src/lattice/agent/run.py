@@ -66,9 +66,10 @@ def process_figures(supervisor: Supervisor, pauses: LoopPauses) -> Iterator[Expo
     for name, kind, text, value in (
         ("longest_pause_seconds", gauge, "longest turn of the last minutes", pauses.longest_s),
         ("busy_seconds_total", counter, "time its turns took", pauses.busy_s),
-        ("turns_total", counter, "turns of the event loop", float(pauses.turns or 0)),
+        ("turns_total", counter, "turns of the event loop", pauses.turns),
     ):
-        yield ExposedFigure(f"lattice_event_loop_{name}", kind, text, value)
+        if value is not None:
+            yield ExposedFigure(f"lattice_event_loop_{name}", kind, text, float(value))
 
 
 async def run(settings: AgentSettings, pauses: LoopPauses) -> None:

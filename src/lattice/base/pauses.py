@@ -4,8 +4,8 @@ During one turn of the loop nothing else is served: no call, no key of a termina
 
 asyncio's own loop is measured exactly: a turn lasts from the return of one `select` to the next
 call of it. That costs two readings of the clock per turn, and wakes nothing. uvloop is faster and
-has no selector. There a timer of 20 ms measures how late it is called, so that a pause appears up
-to 20 ms shorter than it was.
+has no selector. There a timer measures how late it is called, so that a pause appears shorter than
+it was, by the time of the timer at most.
 
 This is elapsed time, not processor time: a busy machine makes a turn longer too.
 """
@@ -21,6 +21,9 @@ from collections.abc import Callable
 WINDOW_S = 60.0
 """The longest pause covers the last one to two minutes, so that two scrapers both see it."""
 BEAT_S = 0.02
+"""The timer of a server."""
+SLOW_BEAT_S = 0.25
+"""That of an agent, which must not wake a node often."""
 
 _Events = list[tuple[selectors.SelectorKey, int]]
 
@@ -43,25 +46,25 @@ class LoopPauses:
         """A measured event loop, for `asyncio.Runner(loop_factory=…)`."""
         return asyncio.SelectorEventLoop(_MeasuredSelector(self, self._monotonic))
 
-    def new_fast_loop(self) -> asyncio.AbstractEventLoop:
+    def new_fast_loop(self, beat_s: float = BEAT_S) -> asyncio.AbstractEventLoop:
         """The same with uvloop, if it is installed."""
         try:
-            import uvloop  # noqa: PLC0415 - the agent works without it
+            import uvloop  # noqa: PLC0415 - all works without it
         except ImportError:
             return self.new_loop()
         loop = uvloop.new_event_loop()
-        loop.call_soon(self._begin_beats, loop)
+        loop.call_soon(self._begin_beats, loop, beat_s)
         return loop
 
-    def _begin_beats(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin_beats(self, loop: asyncio.AbstractEventLoop, beat_s: float) -> None:
         self.turns = None
         self._processor_clock = time.pthread_getcpuclockid(threading.get_ident())
-        loop.call_soon(self._beat, loop, self._monotonic())
+        loop.call_soon(self._beat, loop, beat_s, self._monotonic())
 
-    def _beat(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+    def _beat(self, loop: asyncio.AbstractEventLoop, beat_s: float, due: float) -> None:
         now = self._monotonic()
         self._note_pause(max(0.0, now - due), now)
-        loop.call_later(BEAT_S, self._beat, loop, now + BEAT_S)
+        loop.call_later(beat_s, self._beat, loop, beat_s, now + beat_s)
 
     @property
     def busy_s(self) -> float:
