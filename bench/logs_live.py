@@ -24,6 +24,7 @@ from bench.logs_live_costs import (
     bare_follower,
     lattice_follower,
     ssh_follower,
+    standing_pids,
 )
 from bench.logs_live_jobs import (
     FLOOD_BYTES,
@@ -40,6 +41,7 @@ from bench.logs_live_jobs import (
 )
 from bench.logs_live_peers import Ssh, sattach
 from bench.logs_live_viewers import SETTLE_S, VIEWERS, memory, viewers
+from bench.measuring import Meter
 from lab.laboratory import Lab
 
 ROUNDS = 7
@@ -109,6 +111,7 @@ class Floods:
         for name, follow in followers.items():
             with flood(self._bench, self._text) as wave, follow(wave.job) as follower:
                 until_ready(follower.descriptor)
+                self._until_calm()
                 with self._costs.of(name, follower, deferred=True):
                     speed = flood_mb_per_s(follower.descriptor, wave.sign, FLOOD_BYTES)
                 self._speeds[name].append(speed)
@@ -118,8 +121,13 @@ class Floods:
             ended(sattach(self._bench, wave.job)) as printed,
         ):
             until_ready(printed)
+            self._until_calm()
             self._speeds["sattach"].append(flood_mb_per_s(printed, wave.sign, FLOOD_BYTES))
         note(self._text, {name: round(each[-1], 1) for name, each in self._speeds.items()})
+
+    def _until_calm(self) -> None:
+        """The agent has kept the flood before: of jobs without followers it does so later."""
+        Meter(standing_pids(self._bench)).until_calm()
 
     def figures(self) -> list[Figure]:
         """Goals are for varied lines."""
