@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +16,10 @@ from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
 from lattice.base.logsection import LogFormat
+from lattice.base.malloc import return_freed_memory
 from lattice.base.pauses import SLOW_BEAT_S, LoopPauses
 from lattice.base.process import reset_inherited_signals
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""From `malloc.h`."""
 _LARGE_BYTES = 1024 * 1024
 
 
@@ -40,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         log = settings.config.log
         configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
-        _share_memory()
+        return_freed_memory(_LARGE_BYTES)
         reset_inherited_signals()
         pauses = LoopPauses()
         fast_loop = partial(pauses.new_fast_loop, SLOW_BEAT_S)
@@ -52,18 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("\n".join(lines) + "\n")
         return status_of(error).exit
     return 0
-
-
-def _share_memory() -> None:
-    """Use one malloc arena for all threads: most of them wait, so they don't need one each.
-
-    Return the memory of chunks to the system. By default, malloc keeps up to 64 MiB for the next.
-    """
-    with suppress(AttributeError):  # not every C library has it
-        set_option = ctypes.CDLL(None).mallopt
-        set_option(_M_ARENA_MAX, 1)
-        set_option(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-        set_option(_M_TRIM_THRESHOLD, _LARGE_BYTES)
 
 
 def _parser() -> argparse.ArgumentParser:
