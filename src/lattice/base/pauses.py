@@ -4,8 +4,8 @@ During one turn of the loop nothing else is served: no call, no key of a termina
 
 asyncio's own loop is measured exactly: a turn lasts from the return of one `select` to the next
 call of it. That costs two readings of the clock per turn, and wakes nothing. uvloop is faster and
-has no selector. There a timer measures how late it is called, so that a pause appears shorter than
-it was, by the time of the timer at most.
+has no selector. There a timer measures how late it is called. A pause then appears shorter than it
+was, by the time of the timer at most.
 
 This is elapsed time, not processor time: a busy machine makes a turn longer too.
 """

@@ -138,7 +138,7 @@ class Piece:
         return self.at.offset + len(self.text)
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """What it takes in memory."""
         return len(self.text)
 

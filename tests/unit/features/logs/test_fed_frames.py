@@ -202,7 +202,7 @@ def test_viewers_of_one_frame_expand_it_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_ring_counts_frames_as_they_are_stored() -> None:
     stream = ring_of([(LARGE, True)] * 40)
-    assert stream.ring_bytes == sum(each.held_bytes for each in stream.ring)
+    assert stream.ring_bytes == sum(each.memory_bytes for each in stream.ring)
     assert len(stream.ring) == 40, "their text is 9 MB"
 
 

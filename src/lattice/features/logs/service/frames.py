@@ -105,7 +105,7 @@ class PackedFrame:
         return self.placed.begin.offset + self.placed.frame.plain_bytes
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """What it takes in memory."""
         return len(self.stored)
 

@@ -57,10 +57,10 @@ class FedStream:
             self.ring.clear()
             self.ring_bytes = 0
         self.ring.append(piece)
-        self.ring_bytes += piece.held_bytes
+        self.ring_bytes += piece.memory_bytes
         self.ring_end = piece.end_offset
         while self.ring_bytes > self.most_ring_bytes and len(self.ring) > 1:
-            self.ring_bytes -= self.ring.popleft().held_bytes
+            self.ring_bytes -= self.ring.popleft().memory_bytes
 
     @property
     def end(self) -> Position:
@@ -93,7 +93,7 @@ class FedStream:
         first, size = behind.popleft(), 0
         found = [first.starting_at(offset) if isinstance(first, Piece) else first]
         for piece in behind:
-            size += piece.held_bytes
+            size += piece.memory_bytes
             if size > _AT_ONCE_BYTES:
                 break
             found.append(piece)
