@@ -42,7 +42,7 @@ TAMPERED = STATUS[DataUnavailable].exit
 """Sealed output is missing or was changed."""
 _LONGEST_HINT = 2000
 """The cursor of a job with many nodes is too long to paste."""
-_KEPT_BYTES = 8 * 1024 * 1024
+_SPARE_BYTES = 8 * 1024 * 1024
 """A flood needs some texts of a quarter of a megabyte at a time."""
 _CROWD = 2
 _WORTH_GOING_ON = (LoginRequired, RateLimited, Unavailable)
@@ -76,7 +76,7 @@ def logs(shell: Shell, **values: Any) -> int:
     if not on_screen:
         from lattice.base.malloc import keep_freed_memory  # noqa: PLC0415
 
-        keep_freed_memory(_KEPT_BYTES)
+        keep_freed_memory(_SPARE_BYTES)
     # A screen needs characters; a file or a pipe takes bytes as they are.
     noted = _Noted(shell.stream(call if on_screen else operations.undecoded(call)))
     if lines is not None and on_screen and not asked.follow and not asked.no_pager:
