@@ -6,7 +6,6 @@ of its own soon after.
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from lab import addresses, slurm_config
 from lab.files import give, owned_folder
 from lab.gpus import NodeGpus
-from lab.helper import NodeHelper
+from lab.helper import NODE_PYTHON, NodeHelper
 from lab.layout import Layout
 from lab.process import Process
 from lab.room import Room
@@ -27,7 +26,7 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.base.clock import SystemClock
 
-EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-agent"
+EXECUTABLE = NODE_PYTHON.parent / "lattice-agent"
 REPLICAS = tuple(f"{each}:{addresses.SERVER_AGENT_PORT}" for each in addresses.SERVER_ADDRESSES)
 
 

@@ -6,6 +6,7 @@ It is in the node's namespaces and ends with the node.
 from __future__ import annotations
 
 import base64
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,14 @@ from lab.users import AGENT_USER
 from lattice.base.signatures import SigningKey
 
 
+NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or sys.executable)
+"""The Python of agents and helpers. That of another checkout runs nodes of another release."""
+
+
 def helper_argv(node: str, folder: Path) -> list[str]:
     """The command line. Not the console script: isolated Python is how a site's unit starts it."""
     return [
-        *(sys.executable, "-I", "-m", "lattice.helper", "--role", "node", "--place", node),
+        *(str(NODE_PYTHON), "-I", "-m", "lattice.helper", "--role", "node", "--place", node),
         *("--socket", str(folder / "socket"), "--allow-user", AGENT_USER),
         *("--grant-keys", str(folder / "grant-keys")),
     ]
