@@ -16,7 +16,7 @@ from lattice.domain.allocation import Attempt
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.scheduler import Scheduler
+from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.features.logs.blocks import PackedLines
 from lattice.features.logs.lines import Lines, last_state
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
@@ -114,6 +114,8 @@ class LogQueryRun:
         self._visited: dict[StreamView, None] = {}
         """Since the last check of unfinished lines."""
         self._cursor_at = 0.0
+        self._known: tuple[LiveCluster, Attempt] | None = None
+        """The attempt as it was in the last reading of Slurm."""
         self._asked: asyncio.Future[StoredStreams] | None = None
         self._rounds = Rounds()
         self._flooded = False
@@ -127,8 +129,14 @@ class LogQueryRun:
 
     def _attempt_now(self) -> Attempt:
         """The attempt as Slurm has it now."""
+        cluster = self._sources.scheduler.live().cluster
+        if self._known is None or self._known[0] is not cluster:
+            self._known = (cluster, self._attempt_in(cluster))
+        return self._known[1]
+
+    def _attempt_in(self, cluster: LiveCluster) -> Attempt:
         name = self.name
-        for each in self._sources.scheduler.live().cluster.of_job(name.allocation.job_id):
+        for each in cluster.of_job(name.allocation.job_id):
             if each.user == name.allocation.user:
                 for attempt in attempts_of(each):
                     if attempt.number == name.attempt.number and attempt.started:
@@ -476,15 +484,19 @@ class LogQueryRun:
         changed = {node: self._feeds[node] for node in self._rounds.take_nodes()}
         for note in self._notices.changes(changed):
             yield note, ""
-        async with aclosing(self._groups()) as groups:
-            async for group in groups:
-                for each in self._with_cursor(group):
+        if not self.view.has_changes:
+            return
+        async with aclosing(self._items()) as items:
+            async for stream, item in items:
+                for each in self._with_cursor(self._shown(stream, item)):
                     yield each
 
     def _beginnings(self) -> list[LogRecord]:
         """Unfinished lines that changed since the last report: a progress bar, a prompt."""
+        if not self._visited or self._query.grep or self._query.exclude:
+            return []
         now = self._sources.clock.monotonic()
-        if self._query.grep or self._query.exclude or now - self._begun_at < _BEGINNINGS_S:
+        if now - self._begun_at < _BEGINNINGS_S:
             return []
         self._begun_at = now
         now_ms = int(self._sources.clock.now().timestamp() * 1000)

@@ -45,6 +45,11 @@ class MergedView:
         for stream in self.streams.values():
             self.mark(stream)
 
+    @property
+    def has_changes(self) -> bool:
+        """True if there are streams to visit."""
+        return bool(self._changed)
+
     def take_changed(self) -> list[StreamView]:
         """The streams to visit, in their order; `caught_up` visits them."""
         taken, self._changed = self._changed, {}
@@ -73,6 +78,13 @@ class MergedView:
         heap: list[tuple[int, StreamName]] = []
         sources: dict[StreamName, AsyncGenerator[Item]] = {}
         try:
+            if len(streams) == 1:
+                (stream,) = streams
+                end = stream.end.offset if ends is None else ends.get(stream.name, 0)
+                only = sources[stream.name] = stream.filtered(end, item_filter)
+                async for stream.pending in only:
+                    yield stream, stream.give()
+                return
             for stream in streams:
                 end = stream.end.offset if ends is None else ends.get(stream.name, 0)
                 sources[stream.name] = stream.filtered(end, item_filter)

@@ -162,7 +162,9 @@ class StreamView:
     def end(self) -> Position:
         """The known end."""
         fed, stored = self.fed, self.stored
-        return max(fed.end if fed else Position(), stored.end if stored else Position())
+        if stored is None:
+            return fed.end if fed else _BEGIN
+        return max(fed.end, stored.end) if fed else stored.end
 
     @property
     def is_over(self) -> bool:
@@ -262,15 +264,17 @@ class StreamView:
             earlier = {key: size for key, size in self._reported_gaps.items() if key[0] < begun}
             self._reported_gaps = earlier or None
 
-    async def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
-        """Lines and gaps up to an offset, filtered, in growing batches."""
+    def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
+        """Lines and gaps up to an offset, filtered."""
+        if item_filter is None or not item_filter.works_on(self):
+            return self.items(end)
+        return self._filtered(end, item_filter)
+
+    async def _filtered(self, end: int, item_filter: ItemFilter) -> AsyncGenerator[Item]:
+        """In growing batches."""
+        # A filter needs text, and each line's own time.
+        self.form = FrameForm.READS
         async with aclosing(self.items(end)) as items:
-            if item_filter is None or not item_filter.works_on(self):
-                async for item in items:
-                    yield item
-                return
-            # A filter needs text, and each line's own time.
-            self.form = FrameForm.READS
             most_bytes = _FIRST_BATCH_BYTES
             batch: list[Lines | Gap] = []
             size = 0
@@ -299,21 +303,30 @@ class StreamView:
         # A gap at the current position comes before the text after it, also at the start.
         for missing in self._missing_here():
             yield missing
-        while self.lines.expected < end:
-            found = False
-            async with aclosing(self._next(end)) as pieces:
-                async for piece in pieces:
-                    found = True
-                    for item in self._items_of(piece):
+        while (begin := self.lines.expected) < end:
+            # Mostly the ring has it: one line of a running job, for each of its viewers.
+            for piece in self._in_ring():
+                for item in self._items_of(piece):
+                    yield item
+            if self.lines.expected == begin:
+                async with aclosing(self._items_elsewhere(end)) as items:
+                    async for item in items:
                         yield item
-            if not found:
-                passed = self._pass_lost() or self._pass_hole(end)
-                if not passed:
+                if self.lines.expected == begin:
                     break
-                for each in passed:
-                    yield each
         for gap in self._new_gaps():
             yield gap
+
+    async def _items_elsewhere(self, end: int) -> AsyncGenerator[ReadItem]:
+        """Those from the store or the node, or the gap in place of what neither has."""
+        found = False
+        async with aclosing(self._elsewhere(end)) as pieces:
+            async for piece in pieces:
+                found = True
+                for item in self._items_of(piece):
+                    yield item
+        for each in () if found else self._pass_lost() or self._pass_hole(end):
+            yield each
 
     def _items_of(self, piece: Piece | PackedFrame) -> Iterator[ReadItem]:
         if isinstance(piece, PackedFrame):
@@ -439,7 +452,8 @@ class StreamView:
                     yield text
             return
         self.lines = LineAssembler(Position(at, 0))
-        async for piece in self._next(end):
+        pieces = list(self._in_ring()) or [each async for each in self._elsewhere(end)]
+        for piece in pieces:
             assert isinstance(piece, Piece)
             text = piece.starting_at(at).text[: end - at]
             at += len(text)
@@ -490,13 +504,18 @@ class StreamView:
             return FrameForm.WHOLE
         return self.form
 
-    async def _next(self, end: int) -> AsyncGenerator[Piece | PackedFrame]:
-        offset = self.lines.expected
-        fed = self.fed
-        if fed is not None and (pieces := fed.pieces(offset)):
-            for each in pieces:
-                yield each if isinstance(each, Piece) else self._fed_frame(fed, each, offset)
-        elif self.stored is not None and offset < self.stored.end.offset:
+    def _in_ring(self) -> Iterator[Piece | PackedFrame]:
+        """The next text, if its node pushed it just now."""
+        fed, offset = self.fed, self.lines.expected
+        if fed is None:
+            return
+        for each in fed.pieces(offset):
+            yield each if isinstance(each, Piece) else self._fed_frame(fed, each, offset)
+
+    async def _elsewhere(self, end: int) -> AsyncGenerator[Piece | PackedFrame]:
+        """The next text from the store, or else from its node."""
+        offset, fed = self.lines.expected, self.fed
+        if self.stored is not None and offset < self.stored.end.offset:
             pieces_of = self._archive.pieces
             async with aclosing(pieces_of(self.stored, offset, end, self._form_of)) as stored:
                 async for each in stored:
