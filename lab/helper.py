@@ -18,7 +18,6 @@ from lab.room import Room
 from lab.users import AGENT_USER
 from lattice.base.signatures import SigningKey
 
-
 NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or sys.executable)
 """The Python of agents and helpers. That of another checkout runs nodes of another release."""
 
