@@ -78,6 +78,8 @@ class LogFeed:
         """Send what the server asks for, until it ends the session."""
         while (message := await self._session.receive()) is not None:
             ask = pb.FeedAsk.FromString(bytes(message))
+            if ask.takes_frames:
+                continue
             file = next(each for each in self._files if each.source == ask.source)
             piece = file.piece(ask.offset)
             text = pb.FeedText(id=ask.id, kind=ask.kind, source=ask.source, pieces=[piece])
