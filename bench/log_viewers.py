@@ -104,7 +104,8 @@ class Viewers:
         async with client.logs(self._job, follow=True, **choice) as records:
             async for record in records:
                 if isinstance(record, LogNote) and record.kind is NoteKind.DISCONNECTED:
-                    viewer.is_lost = True
+                    # Of a node: it has not answered yet.
+                    viewer.is_lost = viewer.is_lost or not record.node
                 if isinstance(record, LogBlock):
                     viewer.take(record, self._nodes)
                     self._changed()
