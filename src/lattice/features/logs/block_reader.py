@@ -136,21 +136,8 @@ class BlockReader:
 
     def _frame(self, head: _BlockHead, lines: Lines) -> LinesFrame:
         node, stream, source = self._streams[head.number]
-        return LinesFrame(
-            node=node,
-            stream=stream,
-            source=source,
-            rank=None if head.rank < 0 else head.rank,
-            seq=lines.at.line,
-            count=lines.count,
-            offset=lines.at.offset,
-            time_ms=lines.time_ms,
-            late=lines.late,
-            cut=lines.cut,
-            unfinished=lines.unfinished,
-            text=lines.text,
-            marks=lines.marks,
-        )
+        rank = None if head.rank < 0 else head.rank
+        return LinesFrame.of(node, stream, source, rank, lines)
 
     def _expanded(self, head: _BlockHead, body: bytes) -> Iterator[Lines]:
         """The lines that end in a stored frame."""

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeAlias
 
 from lattice.domain.logs import LogKind
+from lattice.features.logs.lines import Lines
 from lattice.features.logs.model import LogBlock
 
 MEDIA_TYPE = "application/vnd.lattice.blocks"
@@ -65,6 +66,27 @@ class LinesFrame:
     """As in `Lines`."""
 
     type: ClassVar[str] = "lines"
+
+    @classmethod
+    def of(
+        cls, node: str, stream: LogKind, source: str, rank: int | None, lines: Lines
+    ) -> LinesFrame:
+        """Lines of that stream."""
+        return cls(
+            node=node,
+            stream=stream,
+            source=source,
+            rank=rank,
+            seq=lines.at.line,
+            count=lines.count,
+            offset=lines.at.offset,
+            time_ms=lines.time_ms,
+            late=lines.late,
+            cut=lines.cut,
+            unfinished=lines.unfinished,
+            text=lines.text,
+            marks=lines.marks,
+        )
 
     @property
     def time(self) -> datetime:

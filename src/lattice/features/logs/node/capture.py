@@ -4,9 +4,10 @@ Everything here blocks: if a network file system hangs, only this thread hangs. 
 callbacks and never delay the thread.
 
 Text is written to disk, then listeners get it, then it is compressed. A large read is compressed
-first, because its listeners send the frame. Under load a slow listener
-first falls back to text on disk. Then the thread stops reading while the node's spool or disk is
-full. The job itself never waits.
+first, because its listeners send the frame.
+
+Under load a slow listener first falls back to text on disk. Then the thread stops reading while the
+node's spool or disk is full. The job itself never waits.
 
 A thread that reads a flood without listeners lowers its priority. Lines of most jobs cost little,
 and somebody may wait for them. A job that writes without end costs a tenth of a core at 1 GB a

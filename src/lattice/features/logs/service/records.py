@@ -142,21 +142,8 @@ def _may_be_cut(line: bytes) -> bool:
 
 def lines_frame(name: StreamName, lines: Lines, rank: int | None = None) -> LinesFrame:
     """The lines with their bytes, for clients that decode them."""
-    return LinesFrame(
-        node=name.node,
-        stream=name.kind,
-        source=str(name.source),
-        rank=name.source.task if rank is None else rank,
-        seq=lines.at.line,
-        count=lines.count,
-        offset=lines.at.offset,
-        time_ms=lines.time_ms,
-        late=lines.late,
-        cut=lines.cut,
-        unfinished=lines.unfinished,
-        text=lines.text,
-        marks=lines.marks,
-    )
+    rank = name.source.task if rank is None else rank
+    return LinesFrame.of(name.node, name.kind, str(name.source), rank, lines)
 
 
 def packed_lines(name: StreamName, passed: PassedFrame) -> PackedLines:
