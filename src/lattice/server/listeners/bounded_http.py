@@ -128,6 +128,8 @@ class BoundedHttp(H11Protocol):
         self._awaits_head = False
         self._judged_bytes = 0
         self._upgraded = False
+        self._has_ended = False
+        """True if nothing more is read or answered."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -160,7 +162,7 @@ class BoundedHttp(H11Protocol):
     def _watch(self) -> None:
         """Wait for what the client has to send now: the rest of a head, of a body, or nothing."""
         state = self.conn.their_state
-        if self._upgraded or self.transport.is_closing():
+        if self._upgraded or self._has_ended or self.transport.is_closing():
             self._await_nothing()
         elif state is h11.SEND_BODY:
             if self._timer is None or self._awaits_head:
@@ -212,7 +214,7 @@ class BoundedHttp(H11Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """Respond if nothing was sent yet, and close."""
-        if self.transport.is_closing():
+        if self._has_ended or self.transport.is_closing():
             return
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self._close(0)
@@ -237,12 +239,17 @@ class BoundedHttp(H11Protocol):
     def _close(self, linger_s: float) -> None:
         """End the connection. `linger_s`: how long written data may still be sent."""
         self._await_nothing()
+        self._has_ended = True
         if self.cycle is not None and not self.cycle.response_complete:
             # The application learns it before its next write, not after the socket is closed.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if linger_s:
-            self.transport.close()
+            if self.transport.get_extra_info("sslcontext") is None:
+                self.transport.close()
+            else:
+                # One that closes would read on, as long as the client sends: for its end of TLS.
+                self.transport.pause_reading()
             self.loop.call_later(linger_s, self.transport.abort)
         else:
             self.transport.abort()
