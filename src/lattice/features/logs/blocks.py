@@ -23,8 +23,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, ClassVar, TypeAlias
 
 from lattice.domain.logs import LogKind
@@ -166,6 +168,61 @@ class PackedLines:
     type: ClassVar[str] = "lines"
 
 
+class StreamNumbers:
+    """The numbers of streams in frames, in the order of their first use."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._known: dict[tuple[str, LogKind, str], int] = {}
+        self.frames: dict[int, bytes] = {}
+        """For each number, the frame with the names of its stream."""
+
+    def of(self, found: LinesFrame | PackedLines) -> int:
+        """The number of its stream."""
+        key = (found.node, found.stream, found.source)
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = next(self._numbers)
+            names = [number, found.node, found.stream.value, found.source]
+            self.frames[number] = b"".join(_framed(b"S", json.dumps(names).encode()))
+        return number
+
+
+_FIRST_SHARED = 1 << 31
+_SHARED_NUMBERS = (_FIRST_SHARED + number % _FIRST_SHARED for number in count())
+"""Above a connection's own numbers. None is used twice: a connection may join another follow."""
+
+
+def shared_numbers() -> StreamNumbers:
+    """Numbers for records that several connections send."""
+    return StreamNumbers(_SHARED_NUMBERS)
+
+
+class RecordGroup:
+    """Records with their cursors that several connections send: encoded once for all."""
+
+    __slots__ = ("_encoded", "_used", "is_taken", "numbers", "records")
+
+    def __init__(self, numbers: StreamNumbers, records: list[tuple[Any, str]]) -> None:
+        self.numbers = numbers
+        self.records = records
+        self.is_taken = False
+        """True if it is complete: someone has sent it, or will send no more than this."""
+        self._encoded = b""
+        self._used: set[int] = set()
+
+    def encoded(self, encode: Callable[[Any], bytes]) -> tuple[bytes, AbstractSet[int]]:
+        """The frames, and the numbers of the streams in them."""
+        if not self._encoded:
+            parts: list[bytes] = []
+            for record, cursor in self.records:
+                if isinstance(record, LinesFrame | PackedLines):
+                    self._used.add(self.numbers.of(record))
+                parts += _frames(record, cursor, self.numbers, encode)
+            self._encoded = b"".join(parts)
+        return self._encoded, self._used
+
+
 class BlockWriter:
     """Encodes the records of one connection. `encode` makes JSON of records without lines."""
 
@@ -174,49 +231,64 @@ class BlockWriter:
 
     def __init__(self, encode: Callable[[Any], bytes]) -> None:
         self._encode = encode
-        self._numbers: dict[tuple[str, LogKind, str], int] = {}
+        self._numbers = StreamNumbers(count())
+        self._named: set[int] = set()
+        """Numbers of streams whose names were sent."""
 
     def record(self, record: Any, cursor: str) -> bytes:
-        """A record, and the cursor after it if there is one."""
+        """A record, or a group of them, and the cursor after it if there is one."""
+        if isinstance(record, RecordGroup):
+            frames, used = record.encoded(self._encode)
+            if used <= self._named:
+                return frames
+            return self._names(record.numbers, used) + frames
+        frames = b"".join(_frames(record, cursor, self._numbers, self._encode))
         if isinstance(record, LinesFrame | PackedLines):
-            parts = self._lines(record)
-        else:
-            parts = _framed(b"J", record.type.encode(), b"\n", self._encode(record))
-        if cursor:
-            parts += _framed(b"C", cursor.encode())
-        return b"".join(parts)
+            return self._names(self._numbers, {self._numbers.of(record)}) + frames
+        return frames
+
+    def _names(self, numbers: StreamNumbers, used: AbstractSet[int]) -> bytes:
+        """Frames with the names of those streams that are new to this connection."""
+        new = used - self._named
+        self._named |= new
+        return b"".join(numbers.frames[each] for each in sorted(new))
 
     def error(self, document: bytes) -> bytes:
         """An error, after which nothing follows."""
         return b"".join(_framed(b"X", document))
 
-    def _lines(self, found: LinesFrame | PackedLines) -> list[bytes]:
-        """A block, after a frame with the names of its stream if that is new."""
-        key = (found.node, found.stream, found.source)
-        number = self._numbers.get(key)
-        before: list[bytes] = []
-        if number is None:
-            number = self._numbers[key] = len(self._numbers)
-            names = [number, found.node, found.stream.value, found.source]
-            before = _framed(b"S", json.dumps(names).encode())
-        rank = -1 if found.rank is None else found.rank
-        if isinstance(found, PackedLines):
-            return before + _packed(found, number, rank)
-        flags = LATE * found.late | UNFINISHED * found.unfinished
-        head = BLOCK_HEAD.pack(
-            number, rank, found.seq, found.count, found.offset, found.time_ms, flags, found.cut
-        )
-        if found.marks:
-            return before + _framed(b"M", head, _packed_marks(found.marks), found.text)
-        size = FRAME_HEAD.pack(b"B", len(head) + len(found.text))
-        return [*before, size, head, found.text]
+
+def _frames(
+    record: Any, cursor: str, numbers: StreamNumbers, encode: Callable[[Any], bytes]
+) -> list[bytes]:
+    if isinstance(record, LinesFrame):
+        parts = _block(record, numbers.of(record))
+    elif isinstance(record, PackedLines):
+        parts = _packed(record, numbers.of(record))
+    else:
+        parts = _framed(b"J", record.type.encode(), b"\n", encode(record))
+    return parts + _framed(b"C", cursor.encode()) if cursor else parts
 
 
-def _packed(found: PackedLines, number: int, rank: int) -> list[bytes]:
+def _block(found: LinesFrame, number: int) -> list[bytes]:
+    flags = LATE * found.late | UNFINISHED * found.unfinished
+    head = BLOCK_HEAD.pack(
+        number, _rank(found), found.seq, found.count, found.offset, found.time_ms, flags, found.cut
+    )
+    if found.marks:
+        return _framed(b"M", head, _packed_marks(found.marks), found.text)
+    return [FRAME_HEAD.pack(b"B", len(head) + len(found.text)), head, found.text]
+
+
+def _rank(found: LinesFrame | PackedLines) -> int:
+    return -1 if found.rank is None else found.rank
+
+
+def _packed(found: PackedLines, number: int) -> list[bytes]:
     begun, marks = found.begun or b"", found.marks
     flags = LATE * found.late | CONTINUED * (found.begun is None)
     head = BLOCK_HEAD.pack(
-        number, rank, found.seq, found.count, found.offset, marks[-1][1], flags, 0
+        number, _rank(found), found.seq, found.count, found.offset, marks[-1][1], flags, 0
     )
     sizes = PACKED_SIZES.pack(found.plain_bytes, len(begun))
     return _framed(b"Z", head, sizes, _packed_marks(marks), begun, found.stored)

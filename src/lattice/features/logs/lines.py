@@ -65,7 +65,7 @@ class LineAssembler:
     @property
     def at(self) -> Position:
         """Where the next line begins."""
-        self._read_passed()
+        self.read_passed()
         return self._at
 
     @property
@@ -77,7 +77,7 @@ class LineAssembler:
 
     def all_lines(self, piece: Piece) -> Iterator[Lines]:
         """Whole lines, if the piece ends any: at once, unless a line of several reads is cut."""
-        self._read_passed()
+        self.read_passed()
         is_split = bool(piece.marks) and self._is_long(piece.text)
         for each in piece.by_time() if is_split else (piece,):
             lines = self.take(each)
@@ -86,7 +86,7 @@ class LineAssembler:
 
     def take(self, piece: Piece) -> Lines | None:
         """Whole lines, if the piece ends any. A piece with `marks` must have no very long line."""
-        self._read_passed()
+        self.read_passed()
         piece = piece.starting_at(self.expected)
         if piece.at.offset != self.expected or not piece.text:
             return None
@@ -130,7 +130,8 @@ class LineAssembler:
         """False if the line that has begun is already too long to be shown."""
         return self._passed is not None or self._begun_bytes < LONGEST_LINE_BYTES
 
-    def _read_passed(self) -> None:
+    def read_passed(self) -> None:
+        """Read the frame passed last. Raises what reading it raises."""
         frame, self._passed = self._passed, None
         if frame is not None:
             text = frame.text()
@@ -150,7 +151,7 @@ class LineAssembler:
 
     def unfinished(self, time_ms: int, *, late: bool = False) -> Lines | None:
         """The beginning of a line without its end; at a stream's end it is a line."""
-        self._read_passed()
+        self.read_passed()
         if not self._begun:
             return None
         text = self._begun[:LONGEST_LINE_BYTES]

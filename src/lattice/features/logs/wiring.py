@@ -127,6 +127,7 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     async def close() -> None:
         bounds.turns.close()
         search.close()
+        await service.aclose()
         await feeds.aclose()
 
     return Wiring(

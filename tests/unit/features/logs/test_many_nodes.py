@@ -17,7 +17,7 @@ from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.stream import NodeStreams, Session, StreamQuestion
 from lattice.features.logs.model import LogBlock, LogNote, LogQuery, LogRecord, NoteKind
-from lattice.features.logs.service import log_query
+from lattice.features.logs.service import query_streams
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
@@ -137,7 +137,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
 async def test_a_node_that_never_answers_is_named_and_delays_nobody(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_query, "_NO_OTHER_S", 0.1)
+    monkeypatch.setattr(query_streams, "_NO_OTHER_S", 0.1)
     records = await site.read(NODES - 1)
     assert sorted(nodes_of(records)) == sorted(
         f"n{number}" for number in range(1, NODES + 1) if number != 500
@@ -176,6 +176,6 @@ async def test_silent_nodes_give_their_turn_to_others(
 ) -> None:
     """More than may be opened at once are silent, and they were first."""
     monkeypatch.setattr(node_stream, "_TURN_S", 0.05)
-    monkeypatch.setattr(log_query, "_FIRST_ANSWER_S", 0.2)
+    monkeypatch.setattr(query_streams, "_FIRST_ANSWER_S", 0.2)
     records = await site.read(NODES - 300)
     assert sorted(nodes_of(records)) == sorted(f"n{number}" for number in range(301, NODES + 1))

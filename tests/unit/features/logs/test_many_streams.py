@@ -17,7 +17,8 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import NodeFeed
 from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_keys import AttemptName
-from lattice.features.logs.service.log_query import LogQueryRun, LogSources
+from lattice.features.logs.service.log_query import LogQueryRun
+from lattice.features.logs.service.query_streams import LogSources
 from lattice.features.logs.service.records import LineFilter
 from lattice.features.logs.service.wakeups import Rounds
 from lattice.wire.v1 import logs_pb2 as pb
@@ -85,24 +86,23 @@ class Viewer:
     def __init__(self, job: Job, **query: Any) -> None:
         asked = LogQuery(follow=True, **query)
         self.run = LogQueryRun(job.sources, job.name, asked, LineFilter(asked), "alice")
-        self.run._feeds = job.feeds
+        self.run.found.feeds = job.feeds
         for feed in job.feeds.values():
-            feed.join(self.run._rounds)
+            feed.join(self.run.found.rounds)
         self.records: list[LogRecord] = []
 
     async def round(self) -> list[LogRecord]:
-        self.run._take_streams(self.run._rounds.take_streams())
-        found = [record async for record, _ in self.run._news()]
+        found = [record async for group in self.run._news() for record, _ in group]
         found += self.run._beginnings()
         self.records += found
         return found
 
     async def whole_round(self) -> list[LogRecord]:
         """A round that visits every stream and every node."""
-        for node, feed in self.run._feeds.items():
-            self.run._rounds.node_changed(node)
+        for node, feed in self.run.found.feeds.items():
+            self.run.found.rounds.node_changed(node)
             for stream in feed.streams.values():
-                self.run._rounds.stream_changed(stream)
+                self.run.found.rounds.stream_changed(stream)
         self.run.view.mark_all()
         self.run._visited.update(dict.fromkeys(self.run.view.streams.values()))
         return await self.round()
@@ -203,9 +203,9 @@ async def test_a_round_visits_the_streams_that_changed() -> None:
     assert len(await viewer.round()) == 1000
     for writer in job.writers:
         writer.report()
-    assert viewer.run._rounds.take_streams() == (), "a report without news changes nothing"
+    assert viewer.run.found.rounds.take_streams() == (), "a report without news changes nothing"
     job.writers[499].write(b"alone\n", 2000)
-    viewer.run._take_streams(viewer.run._rounds.take_streams())
+    viewer.run.found.take_streams(viewer.run.found.rounds.take_streams())
     visited = viewer.run.view.take_changed()
     assert [each.name.node for each in visited] == ["n500"]
     viewer.run.view.mark(visited[0])
@@ -276,7 +276,7 @@ async def test_a_slow_viewer_has_everything_later_and_holds_nothing_meanwhile() 
         for writer in job.writers:
             writer.write(f"{number} of {writer.feed.node}\n".encode(), number)
         await fast.round()
-    assert len(slow.run._rounds._streams) == 50, "each once, however often it changed"
+    assert len(slow.run.found.rounds._streams) == 50, "each once, however often it changed"
     assert not slow.run.view.streams
     await slow.round()
     for writer in job.writers:

@@ -18,7 +18,7 @@ from lattice.domain.logs import LogKind, LogSource, Piece, Position, StreamName
 from lattice.domain.objects import ObjectInfo
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogNote, LogQuery, NoteKind
-from lattice.features.logs.service import log_query as look
+from lattice.features.logs.service import query_streams as look
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
 from lattice.features.logs.service.live_stream import FedStream

@@ -8,6 +8,8 @@
 - `live_feeds`, `live_stream`: one open node stream for each node and attempt, for all viewers.
 - `view`, `merge`: one stream of a query, and streams merged in the order of time.
 - `wakeups`: what changed on the nodes since a follower last read.
-- `log_query`: one query in progress; `log_service`: access checks; `records`: what callers read.
+- `query_streams`: the streams of a query, found in the store and on the nodes.
+- `log_query`: one query in progress; `shared_follow`: one run for all followers of a query.
+- `log_service`: access checks; `records`: what callers read.
 - `retention`: removal of old logs.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing
 
 from lattice.access.actor import Actor
 from lattice.access.limits import CallerLimits, Sessions
@@ -21,6 +21,7 @@ from lattice.domain.attempts import attempts_of, chosen_attempt, named
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import ReadKind
+from lattice.features.logs.blocks import RecordGroup
 from lattice.features.logs.model import (
     LARGEST_PAGE,
     USUAL_PAGE_LINES,
@@ -35,9 +36,11 @@ from lattice.features.logs.service.bounds import PageMeter, WorkBounds
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_keys import AttemptName, name_of
-from lattice.features.logs.service.log_query import LogQueryRun, LogSources, RecordWithCursor
+from lattice.features.logs.service.log_query import LogQueryRun, RecordWithCursor
+from lattice.features.logs.service.query_streams import LogSources, QueryStreams
 from lattice.features.logs.service.records import DECODED, LineFilter, RecordForm, moment
 from lattice.features.logs.service.retention import Removals
+from lattice.features.logs.service.shared_follow import SharedFollows
 from lattice.features.logs.service.view import StreamView, ranked
 from lattice.wire.watched import watched
 
@@ -63,6 +66,8 @@ class LogService:
         self._sources = LogSources(
             scheduler, archive, feeds, clock, removals, turns=self._bounds.turns
         )
+        self._follows = SharedFollows()
+        self.aclose = self._follows.aclose
 
     async def page(self, actor: Actor, name: str, query: LogQuery) -> LogPage:
         """At most `limit` lines from a position on; fewer if they need much work."""
@@ -74,8 +79,8 @@ class LogService:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._bounds.pages.admitted(actor.sub))
             run, _ = await self._start(actor, name, query, ReadKind.READ)
-            await run.open(stack)
-            records += run.opening_notes()
+            await run.found.open(stack)
+            records += run.found.opening_notes()
             count, clock = len(run.view.streams), self._sources.clock
             meter = PageMeter(self._bounds.budget, limit, count, clock)
             groups = await stack.enter_async_context(aclosing(run.caught_up()))
@@ -85,13 +90,13 @@ class LogService:
                     cursor = run.cursor()
                     break
         return LogPage(
-            allocation=run.name.allocation.ref,
-            attempt=run.name.attempt.number,
-            attempts=len(attempts_of(run.name.allocation)),
+            allocation=run.found.name.allocation.ref,
+            attempt=run.found.name.attempt.number,
+            attempts=len(attempts_of(run.found.name.allocation)),
             records=tuple(records),
             cursor=cursor,
             ranked=ranked(run.view.streams.values()),
-            finished=run.ended and not cursor and not run.away,
+            finished=run.found.ended and not cursor and not run.found.away,
         )
 
     async def stream(
@@ -100,12 +105,41 @@ class LogService:
         """Everything, and with `follow` new lines until the job is over."""
         kind = ReadKind.FOLLOW if query.follow else ReadKind.READ
         run, visit = await self._start(actor, name, query, kind, form)
-        records = self._counted(actor, run.records())
+        records = self._counted(actor, self._records(run, follow=query.follow))
+        if not form.is_grouped:
+            records = _ungrouped(records)
         if not visit.is_owners:
             records = watched(records, visit.check, CHECK_EVERY_S)
         # Errors must be raised here, before anything is sent.
         first = await anext(records)
         return _with_first(first, records)
+
+    async def _records(
+        self, run: LogQueryRun, *, follow: bool
+    ) -> AsyncGenerator[RecordWithCursor, None]:
+        """What there is, and with `follow` what comes, in groups that followers share."""
+        again = run.again
+        while True:
+            with ExitStack() as followed:
+                async with AsyncExitStack() as stack:
+                    async with aclosing(run.history(stack)) as records:
+                        async for each in records:
+                            yield each
+                    if not follow:
+                        return
+                    follower, is_joined = await self._follows.follower(run, stack)
+                    followed.callback(follower.leave)
+                    if is_joined:
+                        async with aclosing(run.rest()) as records:
+                            async for each in records:
+                                yield each
+                # Only what is shared stays in memory.
+                del run, records
+                async for group in follower.groups():
+                    yield group, ""
+            if follower.left_at is None:
+                return
+            run = again(positions=follower.left_at)
 
     async def _counted(
         self, actor: Actor, records: AsyncIterator[RecordWithCursor]
@@ -124,14 +158,14 @@ class LogService:
         """Which streams there are, and their ends."""
         run, _ = await self._start(actor, name, query, ReadKind.LIST)
         async with AsyncExitStack() as stack:
-            await run.open(stack)
-            _refuse_if_away(run)
+            await run.found.open(stack)
+            _refuse_if_away(run.found)
             facts = tuple(_facts(each) for _, each in sorted(run.view.streams.items()))
         return LogStreams(
-            allocation=run.name.allocation.ref,
-            attempt=run.name.attempt.number,
-            attempts=len(attempts_of(run.name.allocation)),
-            finished=run.ended,
+            allocation=run.found.name.allocation.ref,
+            attempt=run.found.name.attempt.number,
+            attempts=len(attempts_of(run.found.name.allocation)),
+            finished=run.found.ended,
             streams=facts,
         )
 
@@ -148,9 +182,9 @@ class LogService:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._bounds.downloads.admitted(actor.sub))
             run, visit = await self._start(actor, name, query, ReadKind.DOWNLOAD)
-            await run.open(stack)
-            _refuse_if_away(run)
-            _refuse_if_tampered(run)
+            await run.found.open(stack)
+            _refuse_if_away(run.found)
+            _refuse_if_tampered(run.found)
             for each, stream in run.view.streams.items():
                 if each.source == wanted:
                     end = stream.end.offset
@@ -183,8 +217,9 @@ class LogService:
             raise _nothing_yet(found.allocation, attempt)
         visit = await self._access.enter(actor, found, kind)
         named_attempt = self._named(found.allocation, attempt)
-        run = LogQueryRun(self._sources, named_attempt, query, line_filter, actor.sub, form)
-        run.positions = positions
+        run = LogQueryRun(
+            self._sources, named_attempt, query, line_filter, actor.sub, form, positions
+        )
         return run, visit
 
     def _named(self, allocation: Allocation, attempt: Attempt) -> AttemptName:
@@ -198,6 +233,17 @@ async def _with_first(
     yield first
     async for each in rest:
         yield each
+
+
+async def _ungrouped(
+    records: AsyncIterator[RecordWithCursor],
+) -> AsyncGenerator[RecordWithCursor, None]:
+    async for record, cursor in records:
+        if isinstance(record, RecordGroup):
+            for each in record.records:
+                yield each
+        else:
+            yield record, cursor
 
 
 async def _raw(
@@ -232,16 +278,16 @@ def _facts(stream: StreamView) -> LogStreamFacts:
     )
 
 
-def _refuse_if_away(run: LogQueryRun) -> None:
+def _refuse_if_away(found: QueryStreams) -> None:
     """Raise: a caller that wants everything must not get a part."""
-    if run.away:
-        raise Unavailable(run.away, hint="What was stored is safe: try again in a few minutes.")
+    if found.away:
+        raise Unavailable(found.away, hint="What was stored is safe: try again in a few minutes.")
 
 
-def _refuse_if_tampered(run: LogQueryRun) -> None:
-    if run.faults:
+def _refuse_if_tampered(found: QueryStreams) -> None:
+    if found.faults:
         raise DataUnavailable(
-            f"What is stored is not what was sealed: {run.faults[0]}.",
+            f"What is stored is not what was sealed: {found.faults[0]}.",
             hint="`lattice logs` shows what is left; tell your administrators.",
         )
 

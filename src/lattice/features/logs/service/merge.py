@@ -45,6 +45,18 @@ class MergedView:
         for stream in self.streams.values():
             self.mark(stream)
 
+    def can_leave_to(self, other: MergedView) -> bool:
+        """True if the other view has the same streams, and has read and reported as much."""
+        return self.streams.keys() == other.streams.keys() and all(
+            stream.can_leave_to(other.streams[name]) for name, stream in self.streams.items()
+        )
+
+    def leave_to(self, other: MergedView) -> None:
+        """Read only up to where the other view is. Raises `Unavailable`."""
+        for name, stream in self.streams.items():
+            if stream.leave_to(other.streams[name]):
+                self.mark(stream)
+
     @property
     def has_changes(self) -> bool:
         """True if there are streams to visit."""

@@ -197,11 +197,13 @@ class RecordForm(NamedTuple):
     frames: FrameForm
     frame: Callable[..., Any] = packed_lines
     """Makes a record of a stream's name and a packed frame."""
+    is_grouped: bool = False
+    """True if the writer also takes groups of records."""
 
 
 DECODED = RecordForm(block, FrameForm.READS)
 """Blocks of decoded text, each with its time."""
-BLOCKS = RecordForm(lines_frame, FrameForm.WHOLE)
+BLOCKS = RecordForm(lines_frame, FrameForm.WHOLE, is_grouped=True)
 """Blocks of bytes."""
-PACKED_BLOCKS = RecordForm(lines_frame, FrameForm.PACKED)
+PACKED_BLOCKS = RecordForm(lines_frame, FrameForm.PACKED, is_grouped=True)
 """Blocks of bytes, and stored frames for clients that expand them."""

@@ -95,6 +95,7 @@ class StreamView:
         "_fed",
         "_given",
         "_last_reported",
+        "_limit",
         "_ragged",
         "_ready",
         "_reported_gaps",
@@ -132,6 +133,8 @@ class StreamView:
         self._reported_gaps: dict[tuple[Position, GapCause], int] | None = None
         """The size of each gap as last reported."""
         self._last_reported = False
+        self._limit = _NO_END
+        """Text from this offset on is another view's."""
         self._ragged = False
         """True while the position may be within a line; the rest of that line is skipped."""
 
@@ -264,6 +267,30 @@ class StreamView:
             earlier = {key: size for key, size in self._reported_gaps.items() if key[0] < begun}
             self._reported_gaps = earlier or None
 
+    def can_leave_to(self, other: StreamView) -> bool:
+        """True if the other view of the stream has read and reported at least as much."""
+        reported, own = other._reported_gaps or {}, self._reported_gaps or {}
+        return (
+            self.lines.expected <= other.lines.expected
+            and self._last_reported <= other._last_reported
+            and all(reported.get(key, -1) >= lost_bytes for key, lost_bytes in own.items())
+        )
+
+    def leave_to(self, other: StreamView) -> bool:
+        """Read only up to where the other view of the stream is, and report what it has reported.
+
+        Returns True if there is text to read.
+        """
+        self._limit = other.lines.expected
+        self._last_reported = self._last_reported or not other._last_reported
+        reported = other._reported_gaps or {}
+        for gap in self._gaps():
+            key, lost_bytes = (gap.at, gap.cause), gap.lost_bytes or 0
+            if reported.get(key, -1) < lost_bytes:
+                self._reported_gaps = self._reported_gaps or {}
+                self._reported_gaps[key] = lost_bytes
+        return self.lines.expected < self._limit
+
     def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
         """Lines and gaps up to an offset, filtered."""
         if item_filter is None or not item_filter.works_on(self):
@@ -299,7 +326,7 @@ class StreamView:
 
     async def items(self, end: int) -> AsyncGenerator[ReadItem]:
         """Lines and gaps up to an offset, as far as they are available."""
-        end = min(end, self._wanted_end())
+        end = min(end, self._wanted_end(), self._limit)
         # A gap at the current position comes before the text after it, also at the start.
         for missing in self._missing_here():
             yield missing
@@ -332,6 +359,10 @@ class StreamView:
         if isinstance(piece, PackedFrame):
             yield PassedFrame(piece, self.lines.pass_frame(piece))
             return
+        if piece.end_offset > self._limit:
+            if piece.at.offset >= self._limit:
+                return
+            piece = piece.up_to(self._limit)
         whole = self._mended(piece) if self._ragged else piece
         for part in self._between_gaps(whole):
             yield from self._taken(part)
@@ -497,6 +528,7 @@ class StreamView:
             self._ragged
             or not is_wanted
             or not placed.frame.is_in_order
+            or end > self._limit
             or any(begin.offset <= each.at.offset <= end for each in self._gaps())
         ):
             return FrameForm.READS
