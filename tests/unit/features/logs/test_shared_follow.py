@@ -152,6 +152,7 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeups, "_ROUND_S", 0.05)
     monkeypatch.setattr(wakeups, "_SETTLE_S", 0.0)
     monkeypatch.setattr(log_query, "_FLOOD_BYTES", 100)
     monkeypatch.setattr(log_query, "_PLENTY_BYTES", 100)
