@@ -30,6 +30,7 @@ LARGEST_HEAD_BYTES = 32 * 1024
 MOST_HEADERS = 100
 LARGEST_BODY_BYTES = 4 * 1024 * 1024
 _LINGER_S = 1.0
+_TLS_END_S = 0.1
 _HINT = "Send the request anew, whole, over a new connection."
 
 
@@ -248,8 +249,9 @@ class BoundedHttp(H11Protocol):
             if self.transport.get_extra_info("sslcontext") is None:
                 self.transport.close()
             else:
-                # One that closes would read on, as long as the client sends: for its end of TLS.
+                # One that closes reads on, as long as the client sends: for its end of TLS.
                 self.transport.pause_reading()
+                self.loop.call_later(linger_s - _TLS_END_S, self.transport.close)
             self.loop.call_later(linger_s, self.transport.abort)
         else:
             self.transport.abort()
