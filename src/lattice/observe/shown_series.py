@@ -25,7 +25,7 @@ from lattice.observe.windows import Window
 NODE = ("node",)
 NODE_AND_GPU = ("node", "gpu_uuid")
 """What is measured once: a node, or one of its GPUs."""
-HEARTBEATS = ("cpu_seconds_total", "gpu_utilization_percent")
+HEARTBEATS = ("cpu_seconds_total", "gpu_utilization_percent", "memory_used_bytes")
 """Every measured node has at least one of these series."""
 _GATHER = {Summing.MEAN: Gather.MEAN, Summing.TOTAL: Gather.SUM, Summing.WORST: Gather.MOST}
 

@@ -83,3 +83,12 @@ def _parsed(text: str):  # type: ignore[no-untyped-def]
         return parse(text)
     finally:
         lexer.LONGEST_QUERY = before
+
+
+@pytest.mark.spec("TOP-4")
+def test_a_node_is_known_by_its_processor_its_cards_or_its_memory() -> None:
+    """Slurm 26.05 with cgroup v1 makes no `cpuacct` group where a job has only its extern step."""
+    owner = owner_filter(job("alice", "research", "1"))
+    asked = str(composer(owner, TopMode.PER_NODE).alive())
+    for each in ("cpu_seconds_total", "gpu_utilization_percent", "memory_used_bytes"):
+        assert f"lattice_{each}" in asked
