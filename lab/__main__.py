@@ -13,6 +13,7 @@ from lab.layout import DEFAULT_NAME
 from lab.login import can_log_in, log_in
 from lab.server import EXECUTABLE
 from lab.session import API_URL
+from lab.slurm_root import OWN_RELEASE, RELEASES, slurm_root
 from lab.users import PEOPLE
 
 _SETTINGS = r"""
@@ -49,12 +50,17 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--servers", type=int, choices=(1, 2), default=2, help="lattice-server replicas"
     )
+    up.add_argument("--slurm", choices=RELEASES, default=OWN_RELEASE, help="release of Slurm")
     up.add_argument("--vm", action="store_true", help="with the VM node (cgroup v2)")
     up.set_defaults(act=_up)
 
     down = verbs.add_parser("down", help="stop everything and leave nothing on the machine")
     down.add_argument("--purge", action="store_true", help="also forget jobs, homes and data")
     down.set_defaults(act=_down)
+
+    roots = verbs.add_parser("roots", help="make the roots that hold other releases of Slurm")
+    roots.add_argument("releases", nargs="*", default=RELEASES, help=", ".join(RELEASES))
+    roots.set_defaults(act=_roots)
 
     verbs.add_parser("status", help="what runs").set_defaults(act=_status)
 
@@ -80,8 +86,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(asked: argparse.Namespace) -> int:
     parts = [part for part in asked.parts.split(",") if part]
-    lab = Lab(asked.name, parts=parts, servers=asked.servers, vm=asked.vm)
+    lab = Lab(asked.name, parts=parts, servers=asked.servers, vm=asked.vm, slurm=asked.slurm)
     lab.up(report=lambda line: print(line, flush=True))
+    return 0
+
+
+def _roots(asked: argparse.Namespace) -> int:
+    for release in asked.releases:
+        root = slurm_root(release)
+        if root is not None:
+            root.ensure()
+            print(f"Slurm {release}: {root.folder}")
     return 0
 
 

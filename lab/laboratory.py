@@ -37,6 +37,7 @@ from lab.server import EXECUTABLE, Server
 from lab.session import Sessions
 from lab.slurm import Slurm
 from lab.slurm_config import SlurmFiles
+from lab.slurm_root import OWN_RELEASE, slurm_root
 from lab.survivor import Survivor
 from lab.sweep import sweep
 from lab.teardown import PATIENCE_S
@@ -77,6 +78,7 @@ class Lab:
         parts: Collection[str] = PARTS,
         servers: int = 1,
         vm: bool = False,
+        slurm: str = OWN_RELEASE,
         first_job_id: int = 1,
         settings: Mapping[str, dict[str, Any]] | None = None,
         access_token_ttl_s: int = 600,
@@ -96,18 +98,25 @@ class Lab:
         self.layout = Layout(name)
         self._hierarchies = Hierarchies.of_host()
         self.network = Network(self.layout)
-        self.control = Control(self.layout, self.network, self._hierarchies)
+        self._root = slurm_root(slurm)
+        self.control = Control(self.layout, self.network, self._hierarchies, self._root)
         self.sessions = Sessions(self.layout, self.control.room)
         self.jobs = Jobs(self.control.room, self.sessions)
 
         engine = (self.layout, self.control.room, self.network)
+        own = (self.layout, self.control.machine, self.network)
         self.slurm = Slurm(
-            self.layout, self.control, self.network, self._hierarchies, first_job_id=first_job_id
+            self.layout,
+            self.control,
+            self.network,
+            self._hierarchies,
+            release=slurm,
+            first_job_id=first_job_id,
         )
-        self.oidc = IdentityProvider(*engine, access_token_ttl_s=access_token_ttl_s)
+        self.oidc = IdentityProvider(*own, access_token_ttl_s=access_token_ttl_s)
         self.etcd = Etcd(*engine)
         self.victoriametrics = VictoriaMetrics(*engine)
-        self.seaweedfs = SeaweedFS(*engine)
+        self.seaweedfs = SeaweedFS(*own)
         self.gate = Gate(self.layout, self.control.room)
         wanted = servers if "server" in self.parts else 0
         self._settings = dict(settings or {})
@@ -156,6 +165,8 @@ class Lab:
         with self._locked(clock):
             for survivor in self._end(clock):
                 clock.tell("left over", str(survivor))
+            if self._root is not None:
+                self._root.ensure()
             users.ensure_accounts()
             self.layout.make_folders()
             users.make_homes(self.layout.home)
@@ -248,6 +259,7 @@ class Lab:
             "parts": sorted(self.parts),
             "servers": len(self.servers),
             "vm": self._with_vm,
+            "slurm": self.slurm.release,
             "first_job_id": self._first_job_id,
             "settings": self._settings,
         }

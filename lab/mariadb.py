@@ -36,6 +36,7 @@ class Database:
 
     def __init__(self, folder: Path, layout: Layout, room: Room, network: Network) -> None:
         self._folder = folder
+        self._room = room
         self._label = folder.with_suffix(".made-from")
         self._welcome = layout.etc / "mariadb.sql"
         self.process = Process(
@@ -82,7 +83,8 @@ class Database:
         shutil.rmtree(self._folder, ignore_errors=True)
         command = ["mariadb-install-db", "--no-defaults", "--user=mysql", *_SIZES]
         folder = f"--datadir={self._folder}"
-        run([*command, folder, "--auth-root-authentication-method=normal", "--skip-test-db"])
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        self._room.run([*command, folder, *options])
 
     def _keep(self, template: Path) -> None:
         _TEMPLATES.mkdir(mode=0o755, exist_ok=True)

@@ -22,6 +22,7 @@ from lab.process import Process
 from lab.room import Room
 from lab.shelter import SHELTER, kept_paths
 from lab.slurm_config import SlurmFiles
+from lab.slurm_root import SlurmRoot
 from lab.teardown import end_all
 
 # The control groups are mounted anew inside the node's cgroup namespace, over a fresh tmpfs, so
@@ -32,11 +33,11 @@ _INIT = (
     SHELTER
     + r"""
 set -e
-state=$1 node=$2 cpus=$3 groups=$4
-shift 4
+root=$1 state=$2 node=$3 cpus=$4 groups=$5
+shift 5
 hostname "$node"
 taskset -p -c "$cpus" $$ >/dev/null
-shelter "$state" "$node" "$@"
+shelter "$root" "$state" "$node" "$@"
 mount -t tmpfs -o mode=755 tmpfs "$state/jobtmp"
 held=$state/nodes/$node/cgroup
 mkdir -p "$held"; mount -t tmpfs -o mode=755 tmpfs "$held"
@@ -65,8 +66,10 @@ class Node:
         network: Network,
         hierarchies: Hierarchies,
         environment: dict[str, str],
+        root: SlurmRoot | None = None,
     ) -> None:
         self.name = name
+        self._root = root
         self.address = node_address(name)
         self._layout = layout
         self._network = network
@@ -97,8 +100,9 @@ class Node:
             *("taskset", "-c", str(cpu), "nsenter", f"--net={self._network.node_file(self.name)}"),
             *("unshare", "--uts", "--ipc", "--cgroup", "--mount", "--propagation", "private"),
             *("--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
-            *("bash", str(self._folder / "init"), str(self._layout.state), self.name),
-            *(f"0-{(os.cpu_count() or 1) - 1}", groups, *kept_paths()),
+            *("bash", str(self._folder / "init"), str(self._root.folder) if self._root else ""),
+            *(str(self._layout.state), self.name, f"0-{(os.cpu_count() or 1) - 1}", groups),
+            *kept_paths(self._root),
         ]
         return Process(
             self.name, argv, self._layout, self._outside, probe=ready.exists, healthy_within_s=10

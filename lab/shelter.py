@@ -3,18 +3,51 @@
 /home becomes the lab's own. Programs that stand in somebody's home (the checkout, the virtual
 environment, the Python it was made from) stay reachable at their own paths, also for accounts
 that may not enter /root; everything else of those homes is out of sight.
+
+With a root of another release, that becomes the root of the namespace. What is written there goes
+to memory. The machine's accounts, the lab's folder and the machine's Python are reachable at their
+own paths.
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from pathlib import Path
+
+from lab.slurm_root import SlurmRoot
 
 _HOMES = (Path("/home"), Path("/root"))
 _CHECKOUT = Path(__file__).resolve().parents[1]
 
 SHELTER = r"""
-shelter() {  # STATE UNIT PATH...
+enter_root() {  # ROOT STATE UNIT PATH...
+  local held=$2/shelter/$3-root state=$2 path new
+  new=$held/root
+  mkdir -p "$held"; mount -t tmpfs -o mode=755 tmpfs "$held"
+  mkdir "$held/upper" "$held/work" "$new"
+  mount -t overlay -o "lowerdir=$1,upperdir=$held/upper,workdir=$held/work" overlay "$new"
+  shift 3
+  chmod 755 "$new/root"
+  for path in /dev /proc /sys; do mount --rbind "$path" "$new$path"; done
+  for path in /run /tmp; do mount -t tmpfs -o mode=1777 tmpfs "$new$path"; done
+  for path in /etc/passwd /etc/group /etc/shadow; do mount --bind "$path" "$new$path"; done
+  for path in "$state" "$@"; do
+    if [ -d "$path" ]; then mkdir -p "$new$path"
+    else mkdir -p "$new${path%/*}"; touch "$new$path"; fi
+    mount --bind "$path" "$new$path"
+  done
+  mount --bind "$state/etc/hosts" "$new/etc/hosts"
+  mount --bind "$state/home" "$new/home"
+  mkdir "$new/machine"
+  cd "$new"
+  pivot_root . machine
+  cd /
+  umount -l /machine
+}
+shelter() {  # ROOT STATE UNIT PATH...
+  if [ "$1" ]; then enter_root "$@"; return; fi
+  shift
   local state=$1 held=$1/shelter/$2 path cover_root= number=0
   shift 2
   mount --bind "$state/etc/hosts" /etc/hosts
@@ -32,8 +65,15 @@ shelter() {  # STATE UNIT PATH...
 """
 
 
-def kept_paths() -> list[str]:
-    """What must stay reachable below a covered home, outermost only."""
-    needed = {_CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
-    below = {path for path in needed if any(path.is_relative_to(home) for home in _HOMES)}
+def kept_paths(root: SlurmRoot | None = None) -> list[str]:
+    """What must stay reachable below a covered home or in another root, outermost only."""
+    needed = {_CHECKOUT, Path(sys.prefix).resolve(), Path(sys.prefix), Path(sys.base_prefix)}
+    if root is None:
+        below = {path for path in needed if any(path.is_relative_to(home) for home in _HOMES)}
+    else:
+        below = needed
+        if Path(sys.base_prefix) == Path("/usr"):
+            # A Python of the distribution: its release stands in the names of its files.
+            files = {Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))}
+            below = (needed - {Path("/usr")}) | files
     return sorted(str(path) for path in below if not below.intersection(path.parents))

@@ -28,6 +28,7 @@ from lab.mariadb import PASSWORD, Database
 from lab.network import Network
 from lab.node import Node
 from lab.process import Process
+from lab.slurm_root import OWN_RELEASE, SlurmRoot, slurm_root
 from lab.vm import VirtualNode
 
 _NVIDIA_MAJOR = 195
@@ -46,8 +47,12 @@ class Slurm:
         network: Network,
         hierarchies: Hierarchies,
         *,
+        release: str = OWN_RELEASE,
         first_job_id: int = 1,
     ) -> None:
+        root = slurm_root(release)
+        self.release = release
+        self._root = root
         self._layout = layout
         self._room = control.room
         self._first_job_id = first_job_id
@@ -59,7 +64,9 @@ class Slurm:
         self.restd = self._rest_local()
         self.restd_jwt = self._rest_jwt(network)
         environment = dict(control.room.environment)
-        self.nodes = {name: Node(name, layout, network, hierarchies, environment) for name in NODES}
+        self.nodes = {
+            name: Node(name, layout, network, hierarchies, environment, root) for name in NODES
+        }
         self.vm = VirtualNode(layout, control, network)
 
     def _munged(self) -> Process:
@@ -123,7 +130,7 @@ class Slurm:
     def up(self) -> None:
         self._write_files()
         self.munged.up()
-        self.database.fill(_accounting_version(), self._load_accounting)
+        self.database.fill(_accounting_version(self._root), self._load_accounting)
         self.database.process.up()
         try:
             self.dbd.up()
@@ -238,7 +245,7 @@ class Slurm:
         self._write_slurm_conf()
         (files.etc / "topology.conf").write_text(config.topology_conf())
         (files.etc / "gres.conf").write_text(config.gres_conf(files))
-        (files.etc / "cgroup.conf").write_text(config.cgroup_conf())
+        (files.etc / "cgroup.conf").write_text(config.cgroup_conf(self.release))
         (files.etc / "job_container.conf").write_text(config.job_container_conf(files))
         dbd = files.etc / "slurmdbd.conf"
         dbd.touch(mode=0o600)
@@ -246,8 +253,9 @@ class Slurm:
         give(dbd, "slurm")
 
 
-def _accounting_version() -> str:
+def _accounting_version(root: SlurmRoot | None) -> str:
     """Changes with what the accounting database would hold and the programs that write it."""
-    programs = (Path("/usr/sbin/mariadbd"), Path("/usr/sbin/slurmdbd"))
+    folder = Path("/") if root is None else root.folder
+    programs = (folder / "usr/sbin/mariadbd", folder / "usr/sbin/slurmdbd")
     made_by = [(str(program), program.stat().st_mtime_ns) for program in programs]
     return hashlib.sha256(repr((users.accounting(), made_by)).encode()).hexdigest()[:16]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import addresses
+from lab.slurm_root import OWN_RELEASE
 
 CLUSTER = "lab"
 PARTITIONS = ("batch", "service", "interactive", "sensitive")
@@ -188,12 +189,13 @@ def gres_conf(files: SlurmFiles) -> str:
     return f"AutoDetect=off\nNodeName={_ALL_NODES} Name=gpu File={devices}\n"
 
 
-def cgroup_conf() -> str:
+def cgroup_conf(release: str = OWN_RELEASE) -> str:
     """For the namespace nodes."""
-    return """\
+    automount = "CgroupAutomount=no\n" if release == OWN_RELEASE else ""
+    return f"""\
 CgroupPlugin=cgroup/v1
 CgroupMountpoint=/sys/fs/cgroup
-CgroupAutomount=no
+{automount}\
 ConstrainCores=no
 ConstrainRAMSpace=yes
 ConstrainSwapSpace=no
