@@ -207,7 +207,7 @@ class RecordGroup:
         self.numbers = numbers
         self.records = records
         self.is_taken = False
-        """True if it is complete: someone has sent it, or will send no more than this."""
+        """True once a follower has taken it: it does not grow any more."""
         self._encoded = b""
         self._used: set[int] = set()
 

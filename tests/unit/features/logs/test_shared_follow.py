@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from lattice.base.errors import DataUnavailable
 from lattice.domain.allocation import State
 from lattice.domain.logchunk import compress
+from lattice.domain.logs import LogKind, LogSource, Position, StreamName
 from lattice.features.logs.block_reader import BlockReader
 from lattice.features.logs.blocks import BlockWriter, LinesFrame
 from lattice.features.logs.model import LogQuery
@@ -105,10 +107,17 @@ def write_frame(writer: Writer, text: bytes) -> None:
 class Reader:
     """A follower at the other end of its connection."""
 
-    def __init__(self, site: Site, form: RecordForm = PACKED_BLOCKS, **query: Any) -> None:
+    def __init__(
+        self,
+        site: Site,
+        form: RecordForm = PACKED_BLOCKS,
+        *,
+        positions: Mapping[StreamName, Position] | None = None,
+        **query: Any,
+    ) -> None:
         asked = LogQuery(follow=True, **query)
         run = LogQueryRun(
-            site.sources, site.job.name, asked, LineFilter(asked), "alice", form
+            site.sources, site.job.name, asked, LineFilter(asked), "alice", form, positions
         )  # fmt: skip
         self.lines: list[LinesFrame] = []
         self.others: list[dict[str, Any]] = []
@@ -306,6 +315,52 @@ async def test_queries_that_differ_share_no_run() -> None:
         assert len(site.feeds.listeners) == len(differ) + 1
         for each in readers:
             await each.leave()
+
+
+@pytest.mark.spec("LOG-3")
+async def test_what_a_follower_leaves_out_by_time_others_get() -> None:
+    """A node that was away sends text that it read before."""
+    async with opened(1) as site:
+        (writer,) = site.job.writers
+        writer.write(b"old\n", TIME_MS)
+        since = datetime.fromtimestamp(TIME_MS / 1000 + 60, UTC)
+        recent, every = Reader(site, since=since), Reader(site)
+        await settle(100)
+        writer.write(b"late\n", TIME_MS + 1)
+        writer.write(b"new\n", TIME_MS + 90_000)
+        await settle(100)
+        assert recent.text_of("n1") == b"new\n"
+        assert every.text_of("n1") == writer.text
+        for each in (recent, every):
+            await each.leave()
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_cursor_for_a_stream_that_is_still_to_come_is_one_followers_own() -> None:
+    async with opened(2) as site:
+        first, second = site.job.writers
+        first.write(b"a\n", TIME_MS)
+        site.job.feeds["n2"].streams.clear()
+        ahead = {StreamName("n2", LogKind.STDOUT, LogSource("batch")): Position(4, 1)}
+        resumed, fresh = Reader(site, positions=ahead), Reader(site)
+        await settle(100)
+        second.write(b"had\nnew\n", TIME_MS)
+        await settle(100)
+        assert resumed.text_of("n2") == b"new\n"
+        assert fresh.text_of("n2") == b"had\nnew\n"
+        for each in (resumed, fresh):
+            await each.leave()
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_line_is_not_left_to_a_view_without_its_beginning() -> None:
+    whole = view_of(ring_of([(b"one, two", False)]), FrameForm.READS)
+    torn = view_of(ring_of([(b"one, two", False)]), FrameForm.READS)
+    torn._begin_at(Position(5, 0))
+    for each in (whole, torn):
+        await lines_of(each, 8)
+    assert torn.can_leave_to(whole)
+    assert not whole.can_leave_to(torn)
 
 
 @pytest.mark.spec("LOG-7")

@@ -85,14 +85,14 @@ class LogQueryRun:
     def shared_key(self) -> Hashable | None:
         """What followers that share a run have in common; None if the query can't be shared.
 
-        Who filters does so at their own expense.
+        What a run leaves out, it leaves out for all. So `since` must be the same. A cursor must not
+        have a position of a stream that is still to come. Who filters does so at their own expense.
         """
-        query = self._query
-        is_later = query.since is not None and query.since > self._sources.clock.now()
-        if query.until or is_later or query.offset or self.found.ended:
+        query, found = self._query, self.found
+        if query.until or query.offset or found.ended or found.has_positions_ahead:
             return None
         payer = self._caller if query.grep or query.exclude or query.ranks else ""
-        asked = replace(query, tail=None, since=None, offset=None, cursor="", limit=0, attempt=0)
+        asked = replace(query, tail=None, offset=None, cursor="", limit=0, attempt=0)
         return self.found.name.prefix, asked, payer, self._form
 
     async def history(self, stack: AsyncExitStack) -> AsyncGenerator[RecordWithCursor]:
@@ -127,7 +127,6 @@ class LogQueryRun:
         gather = False
         try:
             while True:
-                self.is_resting = True
                 second_passed = await found.rounds.next(many=len(found.feeds) > 1, gather=gather)
                 self.is_resting = False
                 shown, size = False, 0

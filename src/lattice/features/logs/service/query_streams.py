@@ -112,6 +112,11 @@ class QueryStreams:
                     return replace(name.attempt, ended=ended)
         return name.attempt
 
+    @property
+    def has_positions_ahead(self) -> bool:
+        """True if the cursor has a position of a stream that is not known yet."""
+        return any(name not in self.view.streams for name in self._positions)
+
     async def open(self, stack: AsyncExitStack) -> None:
         """Find the streams in the store and on the nodes."""
         # Before their names are used.

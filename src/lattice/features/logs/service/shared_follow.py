@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack, aclosing
+from types import TracebackType
 
 from lattice.domain.logs import Position, StreamName
 from lattice.features.logs.blocks import LinesFrame, PackedLines, RecordGroup, shared_numbers
@@ -53,7 +54,8 @@ class SharedFollower:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         if self.left_at is None and self._follow.error is not None:
-            raise self._follow.error.with_traceback(None)
+            # Else it would grow with each follower that raises it.
+            raise self._follow.error.with_traceback(self._follow.traceback)
 
     def wake(self) -> None:
         """There is something to take, or nothing will come."""
@@ -84,6 +86,7 @@ class SharedFollow:
         self._hungry = asyncio.Event()
         self.is_over = False
         self.error: Exception | None = None
+        self.traceback: TracebackType | None = None
         self.task = asyncio.create_task(self._read(), name="shared log follow")
 
     def add(self) -> SharedFollower:
@@ -137,7 +140,7 @@ class SharedFollow:
                         self._hungry.clear()
                         await self._hungry.wait()
         except Exception as error:  # noqa: BLE001 - each follower raises it
-            self.error = error
+            self.error, self.traceback = error, error.__traceback__
         finally:
             self.is_over = True
             self._on_end(self)

@@ -272,6 +272,7 @@ class StreamView:
         reported, own = other._reported_gaps or {}, self._reported_gaps or {}
         return (
             self.lines.expected <= other.lines.expected
+            and self._ragged >= other._ragged
             and self._last_reported <= other._last_reported
             and all(reported.get(key, -1) >= lost_bytes for key, lost_bytes in own.items())
         )
