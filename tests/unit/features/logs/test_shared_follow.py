@@ -397,6 +397,23 @@ async def test_the_run_goes_on_when_its_first_follower_leaves() -> None:
 
 
 @pytest.mark.spec("LOG-3")
+async def test_the_run_goes_on_for_who_joins_as_its_last_follower_leaves() -> None:
+    async with opened(1) as site:
+        first = Reader(site)
+        await settle(100)
+        (shared,) = site.service._follows._follows.values()
+        (left,) = shared._followers
+        left.leave()
+        joined = shared.add()
+        await settle()
+        assert not shared.is_over
+        joined.leave()
+        await settle()
+        assert shared.is_over
+        await first.leave()
+
+
+@pytest.mark.spec("LOG-3")
 async def test_who_does_not_read_delays_nobody() -> None:
     async with opened(1) as site:
         (writer,) = site.job.writers
@@ -450,3 +467,13 @@ async def test_an_error_reaches_every_follower(monkeypatch: pytest.MonkeyPatch) 
         site.job.writers[0].write(b"more\n", TIME_MS)
         found = await asyncio.gather(*(each.task for each in readers), return_exceptions=True)
         assert [str(each) for each in found] == ["it is gone"] * 2
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_server_that_stops_does_not_end_a_stream_as_if_it_were_complete() -> None:
+    async with opened(1) as site:
+        readers = [Reader(site), Reader(site)]
+        await settle(100)
+        await site.service.aclose()
+        found = await asyncio.gather(*(each.task for each in readers), return_exceptions=True)
+        assert [str(each) for each in found] == ["This server is stopping."] * 2

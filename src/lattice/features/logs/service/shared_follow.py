@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 
+from lattice.base.errors import Unavailable
 from lattice.domain.logs import Position, StreamName
 from lattice.features.logs.blocks import LinesFrame, PackedLines, RecordGroup, shared_numbers
 from lattice.features.logs.model import LogBlock
@@ -120,8 +121,12 @@ class SharedFollow:
         self._followers.pop(follower, None)
         if not self._followers:
             # Not before its first step, which opens what it closes.
-            asyncio.get_running_loop().call_soon(self.task.cancel)
+            asyncio.get_running_loop().call_soon(self._end_unread)
         self.feed()
+
+    def _end_unread(self) -> None:
+        if not self._followers:
+            self.task.cancel()
 
     def feed(self) -> None:
         """Someone has taken all there is."""
@@ -139,6 +144,10 @@ class SharedFollow:
                     if self._untaken_bytes >= (_AHEAD_BYTES if group else 1):
                         self._hungry.clear()
                         await self._hungry.wait()
+        except asyncio.CancelledError:
+            # Without followers nobody hears it.
+            self.error = Unavailable("This server is stopping.", hint="Try again.")
+            raise
         except Exception as error:  # noqa: BLE001 - each follower raises it
             self.error, self.traceback = error, error.__traceback__
         finally:
