@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from lattice.base.call import TerminalCall
 from lattice.base.clock import Clock
@@ -73,15 +72,13 @@ class HasDescriptor(Protocol):
     def fileno(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLost:
+class ConnectionLost(NamedTuple):
     """The connection is lost and is being made again."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
+class Back(NamedTuple):
     """It is connected again; no input or output is missing."""
 
     away_s: float

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lattice.client.record_stream import AsyncRecordStream
     from lattice.domain.operation import NodeAct
     from lattice.features.allocations.model import AllocationCard, AllocationList
-    from lattice.features.attach.model import AttachSessions
+    from lattice.features.attach.sessions import AttachSessions
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Area, Diagnosis, StackPicture
     from lattice.features.identity.model import AuthDiscovery, Identity

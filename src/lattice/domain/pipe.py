@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 WINDOW_BYTES = 2 * 1024 * 1024
 LARGEST_MESSAGE_BYTES = 240 * 1024
@@ -43,16 +43,14 @@ class BadFrame(Exception):
     """The other end breaks the protocol, so the pipe can't be trusted any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A received message; `last` if nothing follows."""
 
     payload: bytes
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Unconfirmed:
+class _Unconfirmed(NamedTuple):
     number: int
     payload: bytes
     last: bool

@@ -7,7 +7,8 @@ kind, and a body: raw bytes for input and output, JSON for the few facts.
     client    STDIN bytes · EOF · RESIZE rows, columns · SIGNAL name
     holder    STARTED facts · OUTPUT bytes · ERRORS bytes (without a terminal) · EXIT how it ended
 
-The connection between them (permissions, servers, disconnects) is not part of these messages.
+The connection between them (permissions, servers, disconnects) is not part of these messages. They
+are named tuples for the reason given in `lattice.base.call`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from lattice.base.strictjson import read_fields, read_json
 
@@ -57,35 +57,30 @@ class TerminalSignal(StrEnum):
     CONT = "CONT"
 
 
-@dataclass(frozen=True, slots=True)
-class Stdin:
+class Stdin(NamedTuple):
     """Typed or piped input."""
 
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StdinEnd:
+class StdinEnd(NamedTuple):
     """The end of the input."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(NamedTuple):
     """The window's new size."""
 
     rows: int
     columns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(NamedTuple):
     """A signal for what runs in the foreground."""
 
     name: TerminalSignal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(NamedTuple):
     """The shell runs. `warnings` are problems for the person to read."""
 
     node: str
@@ -100,15 +95,13 @@ class Started:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What the terminal shows; without a terminal, standard output."""
 
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
+class Errors(NamedTuple):
     """Standard error, if there is no terminal."""
 
     text: bytes
@@ -129,8 +122,7 @@ class EndCause(StrEnum):
     """It never ran; see `words`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(NamedTuple):
     """The last message of the holder."""
 
     cause: EndCause
@@ -153,7 +145,7 @@ def write_message(message: TerminalMessage) -> bytes:
         return head + message.name.value.encode()
     if isinstance(message, StdinEnd):
         return head
-    return head + json.dumps(asdict(message), separators=(",", ":")).encode()
+    return head + json.dumps(message._asdict(), separators=(",", ":")).encode()
 
 
 def read_message(payload: bytes) -> TerminalMessage:

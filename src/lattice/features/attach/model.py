@@ -13,16 +13,16 @@ the same session and `resume`, within `RESUME_S`. A client closes with 1000 when
 or when it does not come back. Then the session is over and can't be resumed.
 
 A client's messages must match exactly. In a server's messages unknown types and fields are ignored,
-so an older client understands a newer server.
+so an older client understands a newer server. The messages are named tuples for the reason given in
+`lattice.base.call`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 from lattice.domain.terminal import DEFAULT_COLUMNS, DEFAULT_ROWS
 
@@ -103,11 +103,9 @@ class EndReason(StrEnum):
     """A reason of a newer server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(NamedTuple):
     """The request of a connection. On a resumed session only `session` counts."""
 
-    type: Literal["start"] = "start"
     session: str
     """32 hex digits, random, from the client."""
     resume: bool = False
@@ -124,26 +122,22 @@ class Start:
     """The path of an image to mount for this terminal alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keepalive:
+class Keepalive(NamedTuple):
     """The client is alive. WebSocket pings do the same."""
 
-    type: Literal["keepalive"] = "keepalive"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachToken:
+class AttachToken(NamedTuple):
     """A newer access token of the same caller, before the old one expires."""
 
-    type: Literal["token"] = "token"
-    token: str = field(repr=False)
+    token: str
+
+    def __repr__(self) -> str:
+        return "AttachToken(…)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(NamedTuple):
     """The connection to the node is open; frames follow."""
 
-    type: Literal["opened"] = "opened"
     node: str
     replica: str
     """The server that relays the session."""
@@ -156,30 +150,24 @@ class Opened:
     """The number of connections of this session, with this one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(NamedTuple):
     """A message for the person; the session continues."""
 
-    type: Literal["notice"] = "notice"
     kind: NoticeKind
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(NamedTuple):
     """The session can't begin or continue; `code` is one of `lattice.base.errors`."""
 
-    type: Literal["error"] = "error"
     code: str
     message: str
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(NamedTuple):
     """The server ends the session; it can't be resumed. The connection closes."""
 
-    type: Literal["ended"] = "ended"
     reason: EndReason
     words: str = ""
 
@@ -188,50 +176,10 @@ ClientWord: TypeAlias = Start | Keepalive | AttachToken
 ServerWord: TypeAlias = Opened | Notice | Failure | Ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachTicket:
-    """Lets a browser open one WebSocket to one allocation, once, within 30 s."""
-
-    ticket: str
-    expires: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachSession:
-    """The record of one session: written before it begins and again at its end."""
-
-    id: str
-    user: str
-    """The Unix user it ran as."""
-    subject: str
-    """The `sub` of the caller's token."""
-    allocation: str
-    """Its unambiguous reference."""
-    attempt: int
-    node: str
-    command: tuple[str, ...]
-    """Empty: the login shell."""
-    terminal: bool
-    started: datetime
-    ended: datetime | None = None
-    reason: EndReason | None = None
-    exit_code: int | None = None
-    """None if the end of the shell was not seen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachSessions:
-    """The caller's own sessions, newest first."""
-
-    sessions: tuple[AttachSession, ...]
-    more: bool = False
-    """True if older ones were left out."""
-
-
 def write_word(word: ClientWord | ServerWord) -> str:
     """The message as JSON text."""
-    document = {each.name: _plain(getattr(word, each.name)) for each in fields(word)}
-    return json.dumps(document, separators=(",", ":"))
+    document = {name: _plain(value) for name, value in word._asdict().items()}
+    return json.dumps({"type": _NAMES[type(word)], **document}, separators=(",", ":"))
 
 
 def read_client_word(text: str) -> ClientWord:
@@ -240,7 +188,7 @@ def read_client_word(text: str) -> ClientWord:
     kind = _CLIENT.get(_type_of(document))
     if kind is None:
         raise BadWord("a message of no known type")
-    if unknown := sorted(document.keys() - {each.name for each in fields(kind)}):
+    if unknown := sorted(document.keys() - {"type", *kind._fields}):
         raise BadWord(f"a field that is not known: {unknown[0][:60]!r}")
     return _made(document, kind)
 
@@ -263,6 +211,7 @@ _SERVER: dict[str, type[ServerWord]] = {
     "error": Failure,
     "ended": Ended,
 }
+_NAMES = {kind: name for name, kind in (*_CLIENT.items(), *_SERVER.items())}
 _TYPES: dict[Any, tuple[type, ...]] = {
     str: (str,),
     str | None: (str, type(None)),
@@ -306,9 +255,7 @@ def _type_of(document: dict[str, Any]) -> str:
 def _made(document: dict[str, Any], kind: type[_Word]) -> _Word:
     hints = get_type_hints(kind)
     values = {
-        name: _value(value, hints[name], name)
-        for name, value in document.items()
-        if name in hints and name != "type"
+        name: _value(value, hints[name], name) for name, value in document.items() if name in hints
     }
     try:
         return kind(**values)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from lattice.base.moment import duration, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, table
 from lattice.base.text import inert
-from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Opened
+from lattice.features.attach.model import RESUME_S, EndReason, Opened
+
+if TYPE_CHECKING:
+    from lattice.features.attach.sessions import AttachSession
 
 _REASONS = {
     EndReason.FAILED: "never started",

@@ -10,10 +10,11 @@ import pytest
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.base.errors import LoginRequired, NotFound, RateLimited, Unavailable, UsageError
-from lattice.features.attach.model import AttachSession, EndReason
+from lattice.features.attach.model import EndReason
 from lattice.features.attach.service import records as module
 from lattice.features.attach.service.records import OPEN, PAST, RecordCleanup, SessionRecords
 from lattice.features.attach.service.tickets import TICKETS, AttachTickets
+from lattice.features.attach.sessions import AttachSession
 from tests.fakes.cluster import populated
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock

@@ -29,7 +29,8 @@ from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, Unavailable, UsageError
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore
-from lattice.features.attach.model import RESUME_S, AttachSession, AttachSessions, EndReason
+from lattice.features.attach.model import RESUME_S, EndReason
+from lattice.features.attach.sessions import AttachSession, AttachSessions
 
 _log = logging.getLogger(__name__)
 

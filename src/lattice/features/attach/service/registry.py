@@ -22,9 +22,10 @@ from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unava
 from lattice.domain.allocation import Allocation
 from lattice.domain.lock import Lock, Locks, NoLocks
 from lattice.domain.terminal import EndCause
-from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Start
+from lattice.features.attach.model import RESUME_S, EndReason, Start
 from lattice.features.attach.service.records import SessionRecord, SessionRecords
 from lattice.features.attach.service.tap import SessionTap
+from lattice.features.attach.sessions import AttachSession
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import LoginRequired, RateLimited, Unavailable
 from lattice.domain.state import Delete, Entry, Expect, StateStore
-from lattice.features.attach.model import TICKET_TTL_S, AttachTicket
+from lattice.features.attach.model import TICKET_TTL_S
+from lattice.features.attach.sessions import AttachTicket
 
 TICKETS = "attach/tickets/"
 _TICKET = re.compile(r"[0-9a-f]{64}", re.ASCII)
