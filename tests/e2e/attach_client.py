@@ -17,7 +17,6 @@ import os
 import ssl
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ class AttachClient:
                 ping_interval=None,
             ) as socket:
                 self._line = socket
-                start = replace(self._start, resume=self.conduit.begun)
+                start = self._start._replace(resume=self.conduit.begun)
                 await socket.send(write_word(start))
                 tell(dialled=server, resume=start.resume)
                 line = _Line(socket)
@@ -123,7 +122,7 @@ class AttachClient:
                 message = read_message(payload)
                 facts = {
                     name: value.decode("latin-1") if isinstance(value, bytes) else value
-                    for name, value in asdict(message).items()
+                    for name, value in message._asdict().items()
                 }
                 tell(message=type(message).__name__, **facts)
                 if isinstance(message, Exit):
