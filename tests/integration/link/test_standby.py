@@ -38,22 +38,21 @@ class Gate:
         task = asyncio.ensure_future(self._pass((reader, writer)))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        # Also if it is cancelled before it has begun.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _pass(self, here: _Ends) -> None:
-        try:
-            with suppress(OSError):
-                there = await asyncio.open_connection("127.0.0.1", self._target)
-                directions = ((here[0], there[1]), (there[0], here[1]))
-                tasks = [asyncio.ensure_future(self._copy(*each)) for each in directions]
-                try:
-                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
-                    there[1].transport.abort()
-        finally:
-            here[1].transport.abort()
+        with suppress(OSError):
+            there = await asyncio.open_connection("127.0.0.1", self._target)
+            directions = ((here[0], there[1]), (there[0], here[1]))
+            tasks = [asyncio.ensure_future(self._copy(*each)) for each in directions]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                there[1].transport.abort()
 
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -66,6 +65,8 @@ class Gate:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+            # One that was accepted just now begins in the next turn of the loop.
+            await asyncio.sleep(0.01)
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -280,7 +281,7 @@ async def test_a_renewed_identity_has_a_new_link_and_a_new_standby(replicas: Rep
     agent.keeper.renew()
     await eventually_async(lambda: agent.keeper.line not in {None, line})
     assert await _standing_by(agent) == (linked, standby)
-    assert sorted(dialled) == sorted((linked, standby))
+    assert set(dialled) == {linked, standby}
 
 
 async def test_a_replica_that_joins_becomes_the_standby_of_a_linked_agent(

@@ -9,6 +9,8 @@ import msgspec
 REPLICAS = "replicas/"
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
+REPLACED = "the agent has dialled again"
+"""Why a replica ends a link when the same agent opens another."""
 MOST_PINGS = 100
 
 

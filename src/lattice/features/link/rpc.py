@@ -57,7 +57,7 @@ class LinkRpc:
 
     async def link(self, _requests: Any, context: Any) -> None:
         hello = await self._hello(context)
-        async with self._hub.holding(grpc_peer(), hello) as held:
+        async with self._hub.holding(grpc_peer(), hello, context.peer()) as held:
             # Welcome first, publish later: after a replica's death thousands of agents link at
             # once, and none should wait for the state store.
             await context.write(pb.LinkDown(welcome=self._hub.welcome(held, self._replicas())))

@@ -18,7 +18,7 @@ from lattice.features.link.service import routes as routes_module
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.routes import HeldLink, Routes
-from lattice.wire.v1.link_pb2 import Hello
+from lattice.wire.v1.link_pb2 import Hello, Ping
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
@@ -67,7 +67,7 @@ class Scene:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
-    async def link(self, node: str) -> AsyncIterator[HeldLink]:
+    async def link(self, node: str, connection: str = "") -> AsyncIterator[HeldLink]:
         day = timedelta(days=1)
         peer = PeerIdentity(
             kind=PeerKind.NODE,
@@ -78,7 +78,7 @@ class Scene:
             not_after=self.clock.now() + day,
             generation=1,
         )
-        async with self.hub.holding(peer, Hello(node=node)) as held:
+        async with self.hub.holding(peer, Hello(node=node), connection) as held:
             yield held
 
     async def route(self, node: str) -> Link | None:
@@ -121,6 +121,21 @@ async def test_only_routes_that_changed_are_parsed(monkeypatch: pytest.MonkeyPat
     assert found.epoch == 2
     assert scene.routes.of("n8") is None
     assert scene.routes.update() == []
+
+
+async def test_a_link_on_an_idle_connection_counts_once_the_agent_hears_this_replica() -> None:
+    scene = Scene()
+    async with scene.running():
+        scene.hub.standby.note("n1", "ipv4:10.0.0.1:4001")
+        async with scene.link("n1", "ipv4:10.0.0.1:4001") as held:
+            await asyncio.sleep(0.2)
+            assert not held.published
+            assert await scene.route("n1") is None
+            scene.hub.answer_ping(held, Ping(number=1))
+            await eventually_async(lambda: held.published)
+        scene.hub.standby.note("n2", "ipv4:10.0.0.2:4001")
+        async with scene.link("n2", "ipv4:10.0.0.2:4002") as dialled:
+            await eventually_async(lambda: dialled.published)
 
 
 async def test_a_link_is_published_and_withdrawn_when_it_is_lost() -> None:

@@ -21,6 +21,7 @@ from grpc import aio
 from lattice.base.clock import Clock
 from lattice.domain.node import NodeHealth
 from lattice.features.link.convert import health_message
+from lattice.features.link.model import REPLACED
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.standby import Standby
@@ -125,6 +126,7 @@ class LinkLine:
         """True once other replicas can find this link; False after 3 s or a lost link."""
         try:
             async with asyncio.timeout(_PUBLISHED_WITHIN_S):
+                await self._send_ping()
                 while not self.published:
                     self._take(await self._call.read(), on_ticket)
         except (TimeoutError, LineLost, aio.AioRpcError, asyncio.InvalidStateError):
@@ -176,21 +178,24 @@ class LinkLine:
             silent_s = self._clock.monotonic() - self._last_seen
             if silent_s > silence_s:
                 raise LineLost(f"nothing was heard for {silent_s:.0f} s")
-            self._number += 1
-            ping = pb.Ping(
-                number=self._number,
-                sent_us=self._now_us(),
-                ahead_us=self._ahead_us,
-                round_trip_us=self._round_trip_us,
-                health=health_message(self._health()),
-            )
             # A blocked write must not delay the check for silence.
             try:
                 async with asyncio.timeout(every_s):
-                    await self._call.write(pb.LinkUp(ping=ping))
+                    await self._send_ping()
                     await asyncio.sleep(every_s)
             except TimeoutError:
                 continue
+
+    async def _send_ping(self) -> None:
+        self._number += 1
+        ping = pb.Ping(
+            number=self._number,
+            sent_us=self._now_us(),
+            ahead_us=self._ahead_us,
+            round_trip_us=self._round_trip_us,
+            health=health_message(self._health()),
+        )
+        await self._call.write(pb.LinkUp(ping=ping))
 
     def _measure(self, pong: pb.Pong) -> None:
         self._note_published(published=pong.published)
@@ -317,11 +322,11 @@ class LinkKeeper:
     async def _meanwhile(
         self, running: asyncio.Future[None], addresses: list[str], *, published: bool = False
     ) -> LinkLine | None:
-        """Dial while a link runs; None at once if that link ends first."""
+        """Dial while a link runs; None at once if that link ends first, for another reason."""
         dialling = asyncio.ensure_future(self._dial(addresses, published=published))
         await asyncio.wait((running, dialling), return_when=asyncio.FIRST_COMPLETED)
-        if dialling.done():
-            return dialling.result()
+        if dialling.done() or str(running.exception()) == REPLACED:
+            return await dialling
         dialling.cancel()
         await asyncio.gather(dialling, return_exceptions=True)
         return None

@@ -18,7 +18,7 @@ from lattice.domain.node import NodeHealth
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.state import StateView
 from lattice.features.link.convert import health_of
-from lattice.features.link.model import PING_EVERY_S, SILENCE_S
+from lattice.features.link.model import PING_EVERY_S, REPLACED, SILENCE_S
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.routes import HeldLink, Routes
 from lattice.features.link.service.standby import StandbyRegistry
@@ -58,7 +58,9 @@ class LinkHub:
         membership.on_new_lease(self._publish_again)
 
     @asynccontextmanager
-    async def holding(self, peer: PeerIdentity, hello: Hello) -> AsyncIterator[HeldLink]:
+    async def holding(
+        self, peer: PeerIdentity, hello: Hello, connection: str = ""
+    ) -> AsyncIterator[HeldLink]:
         """Hold a link while the context lasts. Raises `PermissionRefused` for a wrong name."""
         if hello.node != peer.name:
             await self._quarantine(peer.name, f"it spoke as {hello.node[:63]!r}")
@@ -75,14 +77,16 @@ class LinkHub:
             since=self._clock.now().timestamp(),
             last_seen=self._clock.monotonic(),
             health=health_of(hello.health),
+            # A connection that stood idle may by now carry only what the agent sends.
+            proven=not self.standby.has(peer.name, connection),
         )
         before = self.held.get(held.node)
         if before is not None:
-            before.end("the agent has dialled again")
+            before.end(REPLACED)
         self.held[held.node] = held
         self.standby.forget(held.node)
-        self._lost_at.pop(held.node, None)
-        self._compare_soon(held.node)
+        if held.proven:
+            self._found(held)
         try:
             yield held
         finally:
@@ -119,6 +123,9 @@ class LinkHub:
     def answer_ping(self, held: HeldLink, ping: Ping) -> None:
         """Note a ping and answer it."""
         held.last_seen = self._clock.monotonic()
+        if not held.proven:
+            held.proven = True
+            self._found(held)
         held.ahead_us = ping.ahead_us if ping.HasField("ahead_us") else None
         held.round_trip_us = ping.round_trip_us if ping.HasField("round_trip_us") else None
         if ping.HasField("health"):
@@ -133,6 +140,10 @@ class LinkHub:
             published=held.published and self._routes.can_be_written,
         )
         held.send(LinkDown(pong=pong))
+
+    def _found(self, held: HeldLink) -> None:
+        self._lost_at.pop(held.node, None)
+        self._compare_soon(held.node)
 
     def _learn_health(self, held: HeldLink, health: NodeHealth) -> None:
         if health == held.health:

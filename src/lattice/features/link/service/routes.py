@@ -62,6 +62,8 @@ class HeldLink:
     last_seen: float
     """Monotonic."""
     epoch: int = 0
+    proven: bool = True
+    """False until a ping shows that the agent hears this replica. The link is not published."""
     published: bool = False
     ahead_us: int | None = None
     round_trip_us: int | None = None
@@ -76,7 +78,7 @@ class HeldLink:
     @property
     def waits(self) -> bool:
         """True if the route or the health is not written to the store yet."""
-        return not self.published or self.health != self.health_written
+        return self.proven and (not self.published or self.health != self.health_written)
 
     def send(self, message: LinkDown) -> None:
         """Queue a message. Raises `Unavailable` if the agent does not read its messages."""

@@ -41,6 +41,10 @@ class StandbyRegistry:
             )
         self._called_at.setdefault(node, known)[connection] = self._clock.monotonic()
 
+    def has(self, node: str, connection: str) -> bool:
+        """True if this connection of the node is one of them."""
+        return connection in self._called_at.get(node, {})
+
     def forget(self, node: str) -> None:
         """The node is linked here, or is not trusted any more."""
         self._called_at.pop(node, None)
