@@ -23,7 +23,8 @@ import pytest
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.base.errors import DataUnavailable, PermissionRefused, Unavailable, UsageError
-from lattice.helper.process import pinned, text_of
+from lattice.helper.kernel_texts import text_of
+from lattice.helper.process import pinned
 from tests.eventually import eventually
 from tests.integration.output_bench import JOB, Bench, content
 

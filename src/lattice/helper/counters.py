@@ -40,8 +40,9 @@ from lattice.domain.counters import (
 from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, figure, read_devices
 from lattice.domain.nodejobs import UNREADABLE
 from lattice.helper.jobgroups import JobPids
+from lattice.helper.kernel_texts import read_stat, text_of
 from lattice.helper.privilege import Kernel
-from lattice.helper.process import is_of_job, read_stat, text_of
+from lattice.helper.process import is_of_job
 
 """Indexes of the fields of `/proc/PID/stat` after the name."""
 _IO = re.compile(

@@ -27,9 +27,10 @@ from lattice.domain.privileged import (
     write_answer,
 )
 from lattice.helper.inode import Inode, Inodes
+from lattice.helper.kernel_texts import DescriptorFacts, read_descriptor_facts, text_of
 from lattice.helper.mounts import MOST_MOUNTS_BYTES, Mounts, mount_fault, read_mounts
 from lattice.helper.privilege import Kernel
-from lattice.helper.process import DescriptorFacts, Pinned, pinned, read_descriptor_facts, text_of
+from lattice.helper.process import Pinned, pinned
 
 STANDARD = (1, 2)
 CHANGED = "it changed while it was looked at"

@@ -2,6 +2,7 @@
 
     freezer/slurm_n1/uid_3001/job_12/step_0                  v1, a tree for each controller
     system.slice/n1_slurmstepd.scope/job_12/step_0/user/task_1           v2, one tree
+    system.slice/n1_slurmstepd.scope/sDFDM7JZPGD600/step_0/user/task_1   v2, from 26.05 on
 
 For a grant, the paths are built from its values; the tree is never searched. Users may create
 folders below a step, so their names prove nothing. The group of each process found there is checked
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from lattice.helper.process import bytes_of
+from lattice.helper.kernel_texts import bytes_of
+from lattice.helper.unique_ids import UNIQUE_ID, job_of_unique_id
 
 _V2_MARK = "cgroup.controllers"
 _SLICE = "system.slice"
@@ -171,10 +173,19 @@ def _places(root: str, node: str, uid: int, job_id: int) -> Iterator[tuple[str, 
 def _v2_places(root: str, node: str, job_id: int) -> Iterator[tuple[str, str]]:
     for scope in (f"{node}_slurmstepd.scope", "slurmstepd.scope"):
         for parent in (f"{root}/{_SLICE}", root):
-            path = f"{parent}/{scope}/job_{job_id}"
-            if os.path.isdir(path):  # noqa: PTH112
+            path = _v2_job(f"{parent}/{scope}", job_id)
+            if path:
                 yield "", path
                 return
+
+
+def _v2_job(scope: str, job_id: int) -> str:
+    """Its folder, by its number or by its unique id; empty if it has none."""
+    path = f"{scope}/job_{job_id}"
+    if os.path.isdir(path):  # noqa: PTH112
+        return path
+    named = (f"{scope}/{name}" for name in _folders(scope) if UNIQUE_ID.fullmatch(name))
+    return next((each for each in named if job_of_unique_id(each) == job_id), "")
 
 
 def _is_v2(folder: str) -> bool:

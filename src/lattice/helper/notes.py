@@ -26,8 +26,9 @@ from pathlib import Path
 from lattice.base.clock import Clock
 from lattice.helper.descriptors import FoundDescriptor, HeldOutputs
 from lattice.helper.inode import Inode
+from lattice.helper.kernel_texts import text_of
 from lattice.helper.privilege import make_private_folder
-from lattice.helper.process import is_of_job, text_of
+from lattice.helper.process import is_of_job
 
 MOST_A_JOB = 1024
 MOST_JOBS = 4096

@@ -30,6 +30,7 @@ from lattice.domain.probed import (
     MountsReport,
     write_mounts,
 )
+from lattice.helper.kernel_texts import text_of
 from lattice.helper.mounts import MADE_UP, MOST_MOUNTS_BYTES, Mount, read_mounts
 from lattice.helper.privilege import Kernel, as_files_of, become
 from lattice.helper.probe_base import (
@@ -43,7 +44,6 @@ from lattice.helper.probe_base import (
     take,
     waited_s,
 )
-from lattice.helper.process import text_of
 from lattice.helper.target import CHANGED, NoTarget, ProbeTarget, find_target
 
 _UNASKED = MADE_UP | {"devtmpfs", "ramfs", "rootfs"}

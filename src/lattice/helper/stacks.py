@@ -25,9 +25,10 @@ from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.privileged import Answer, DumpStacks
 from lattice.domain.probed import MOST_FRAMES, MOST_STACKS, StackReport, write_reports
 from lattice.helper.job_entry import Owner
+from lattice.helper.kernel_texts import text_of
 from lattice.helper.privilege import Kernel, as_files_of, become
 from lattice.helper.probe_base import JobFinder, ProbedJob, ProbeSlots, answer_in_memory
-from lattice.helper.process import pinned, text_of
+from lattice.helper.process import pinned
 from lattice.helper.stacks_python import NOT_INSTALLED, PySpy
 from lattice.helper.tasks import TaskReader, TaskWorker
 

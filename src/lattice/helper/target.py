@@ -17,16 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lattice.helper.jobgroups import EXTERN, JobGroups, has_extern_step, has_steps
+from lattice.helper.kernel_texts import environment_of, status_of, text_of
 from lattice.helper.privilege import Kernel, as_files_of
-from lattice.helper.process import (
-    Pinned,
-    environment_of,
-    has_ended,
-    identity_of,
-    pinned,
-    status_of,
-    text_of,
-)
+from lattice.helper.process import Pinned, has_ended, identity_of, pinned
 
 CHANGED = "target process changed, retry"
 _JOINED = ("ipc", "uts", "net", "mnt")

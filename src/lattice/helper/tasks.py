@@ -23,23 +23,18 @@ from lattice.base.text import inert
 from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer
 from lattice.domain.probed import MOST_PROCESSES, TaskReport, write_reports
-from lattice.helper.jobgroups import JobStep
-from lattice.helper.privilege import Kernel, as_files_of
-from lattice.helper.probe_base import JobFinder, ProbedJob, answer_in_memory
-from lattice.helper.process import (
-    Pinned,
+from lattice.helper.command_lines import (
     arguments_of,
     command_of,
-    environment_of,
     is_piped,
     is_python,
     is_unbuffered,
-    pinned,
-    read_stat,
-    status_of,
-    text_of,
-    waits_in,
 )
+from lattice.helper.jobgroups import JobStep
+from lattice.helper.kernel_texts import environment_of, read_stat, status_of, text_of, waits_in
+from lattice.helper.privilege import Kernel, as_files_of
+from lattice.helper.probe_base import JobFinder, ProbedJob, answer_in_memory
+from lattice.helper.process import Pinned, pinned
 
 _RANKS: Sequence[tuple[bytes, bytes]] = (
     (b"RANK", b"LOCAL_RANK"),

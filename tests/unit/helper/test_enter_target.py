@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 
 from lattice.helper.job_entry import read_report
 from lattice.helper.jobgroups import HelperJobFolder, JobGroups
+from lattice.helper.kernel_texts import read_environment, status_of
 from lattice.helper.privilege import Kernel
-from lattice.helper.process import read_environment, status_of
 from lattice.helper.target import (
     NoTarget,
     find_target,

@@ -18,7 +18,7 @@ from lattice.helper.descriptors import (
     opened_answer,
 )
 from lattice.helper.inode import Inode
-from lattice.helper.process import DescriptorFacts
+from lattice.helper.kernel_texts import DescriptorFacts
 
 
 def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:

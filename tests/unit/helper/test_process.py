@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.process import (
-    DescriptorFacts,
-    is_of_job,
-    pinned,
-    read_descriptor_facts,
-    read_stat,
-    step_of,
-    text_of,
-)
+from lattice.helper.kernel_texts import DescriptorFacts, read_descriptor_facts, read_stat, text_of
+from lattice.helper.process import is_of_job, pinned, step_of
 
 V1 = "9:freezer:/slurm_n1/uid_3001/job_42/step_0\n1:name=systemd:/\n"
 V2 = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"

@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.process import (
+from lattice.helper.command_lines import (
     arguments_of,
     command_of,
     is_piped,
     is_python,
     is_unbuffered,
-    read_stat,
-    waits_in,
 )
+from lattice.helper.kernel_texts import read_stat, waits_in
 from lattice.helper.tasks import Candidate, rank_of, workers
 
 SLURM = 3
