@@ -52,13 +52,14 @@ class VirtualNode:
         self._control = control
         self._network = network
         self._folder = layout.state / "vm"
-        self._root = self._share("root", "/", "auto")
-        self._home = self._share("home", "/home", "none")
+        self._tree = self._folder / "tree"
+        self._root = self._share("root", "", "auto")
+        self._home = self._share("home", "home", "none")
         self.machine = Process(
             self.name,
             self._qemu(),
             layout,
-            control.room,
+            control.machine,
             probe=lambda: network.accepts(SLURMD_PORT, VM_ADDRESS),
             healthy_within_s=_BOOT_S,
             stop_signal=signal.SIGKILL,
@@ -77,16 +78,16 @@ class VirtualNode:
         """What the guest's kernel and slurmd printed."""
         return (self._folder / "console").read_text(errors="replace")
 
-    def _share(self, tag: str, source: str, cache: str) -> Process:
-        # In the control room, so that the guest gets its /home and /etc/hosts. No cache for
-        # /home: other nodes write there at the same time.
+    def _share(self, tag: str, folder: str, cache: str) -> Process:
+        # No cache for /home: other nodes write there at the same time.
         path = self._folder / f"{tag}.sock"
+        source = f"{self._tree}/{folder}"
         options = ["-o", f"source={source}", "-o", f"cache={cache}", "-o", "sandbox=chroot"]
         return Process(
             f"{self.name}.{tag}",
             ["/usr/lib/qemu/virtiofsd", f"--socket-path={path}", *options],
             self._layout,
-            self._control.room,
+            self._control.machine,
             prepare=lambda: path.unlink(missing_ok=True),
             probe=path.exists,
             stop_signal=signal.SIGKILL,
@@ -121,6 +122,9 @@ class VirtualNode:
         files = SlurmFiles(self._layout.state)
         (self._folder / "guest").write_text(guest_init(files, self.name, self.address))
         self._make_initrd()
+        # The control room's files, so that the guest gets its /home, its /etc/hosts and its Slurm.
+        self._tree.unlink(missing_ok=True)
+        self._tree.symlink_to(f"/proc/{self._control.holder.pid}/root")
         self._network.add_tap(self.name)
         self._root.up()
         self._home.up()
