@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from lab.command import LabError
 from lab.laboratory import PARTS, Lab
 from lab.layout import DEFAULT_NAME
 from lab.login import can_log_in, log_in
+from lab.record_slurm import record
 from lab.server import EXECUTABLE
 from lab.session import API_URL
 from lab.slurm_root import OWN_RELEASE, RELEASES, slurm_root
@@ -68,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     vm.add_argument("verb", choices=("start", "stop"))
     vm.set_defaults(act=_vm)
 
+    recorded = verbs.add_parser("record", help="record slurmrestd's answers about a set of jobs")
+    recorded.add_argument("folder", type=Path)
+    recorded.set_defaults(act=_record)
+
     shell = verbs.add_parser("shell", help="a shell as somebody in the lab, logged in")
     shell.add_argument("user", nargs="?", default="alice", help=names)
     shell.set_defaults(act=_shell)
@@ -97,6 +103,12 @@ def _roots(asked: argparse.Namespace) -> int:
         if root is not None:
             root.ensure()
             print(f"Slurm {release}: {root.folder}")
+    return 0
+
+
+def _record(asked: argparse.Namespace) -> int:
+    versions = record(Lab.attach(asked.name), asked.folder)
+    print(f"{asked.folder}: {', '.join(versions)}")
     return 0
 
 

@@ -19,8 +19,14 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "slurm"
 Answering = Callable[[dict[str, str]], tuple[int, bytes]]
 
 
+RECORDED = FIXTURES / "recorded"
+"""Answers about the same jobs by several releases, by release and version."""
+
+
 def recording(name: str, version: str = "v0.0.38") -> bytes:
-    return (FIXTURES / version / f"{name}.json").read_bytes()
+    """The constructed answer, or the recorded one of a version that has none."""
+    folders = (FIXTURES / version, *sorted(RECORDED.glob(f"*/{version}"), reverse=True))
+    return next(each for each in folders if each.is_dir()).joinpath(f"{name}.json").read_bytes()
 
 
 def recorded(name: str, version: str = "v0.0.38") -> dict[str, Any]:

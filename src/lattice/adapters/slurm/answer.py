@@ -51,7 +51,7 @@ class SlurmAnswer:
 
     `listed` is False if the requested list is missing. From 23.11 on that is the answer to a poll
     without changes, and it must never be taken for an empty list. `last_update` is slurmctld's own
-    time if the answer has it.
+    time if the answer has it. It is 0 with the empty list that newer releases send for no changes.
     """
 
     records: Sequence[bytes | msgspec.Raw] = ()
@@ -64,7 +64,7 @@ class SlurmAnswer:
         """True if this is the answer to a poll without changes."""
         if self.problems:
             return all(each.number == NO_CHANGE for each in self.problems)
-        return not self.listed
+        return not self.listed or (not self.records and self.last_update == 0)
 
 
 class _Envelope(msgspec.Struct):
@@ -166,7 +166,7 @@ def _problem(entry: dict[str, Any]) -> SlurmProblem:
 def _moment(value: Any) -> int | None:
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") else None
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _summary(problems: tuple[SlurmProblem, ...]) -> str:

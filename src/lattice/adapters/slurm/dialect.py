@@ -3,11 +3,16 @@
 slurmrestd's own list of paths decides. The choice is separate for slurmctld and slurmdbd, because a
 site may load only one plugin. The list is read again when a path is suddenly gone: that is an
 upgrade.
+
+If all versions on offer are newer, the oldest of them is read like the newest that Lattice
+supports, with a warning. It is refused if slurmrestd's description lacks a field that Lattice
+can't do without.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,22 +26,37 @@ from lattice.adapters.slurm.schema.decoder import Schema
 
 _PATH = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/([a-z]+)(/?)")
 _TIMEOUT_S = 10.0
+_NEEDED = {
+    ("slurm", "jobs"): ("job_id", "user_name", "account", "job_state", "submit_time", "nodes"),
+    ("slurm", "nodes"): ("name", "state"),
+    ("slurmdb", "jobs"): ("job_id", "user", "account", "state", "time", "nodes"),
+    ("slurmdb", "accounts"): ("name",),
+    ("slurmdb", "associations"): ("account", "cluster", "user"),
+}
+"""The fields without which a record says nothing."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionOffer:
-    """A path and the names of its query parameters."""
+    """A path, the names of its query parameters, and the fields of its records.
+
+    Without a description of the records there are no fields.
+    """
 
     path: str
     parameters: frozenset[str] = frozenset()
+    fields: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One side of slurmrestd in the chosen version."""
+    """One side of slurmrestd in the chosen version, which `schema` reads."""
 
     schema: Schema
     lists: Mapping[str, VersionOffer]
+    version: str
 
     def path(self, name: str) -> str:
         """The full path of a list such as `jobs`, as the server writes it."""
@@ -72,6 +92,8 @@ class Dialects:
         async with self._lock:
             if self._chosen is None:
                 self._chosen = choose(await self._offered(), self._known)
+                for each in self._chosen.values():
+                    _warn_if_unknown(each)
             dialect = self._chosen.get(side)
             if dialect is None or not all(name in dialect.lists for name in needed):
                 self._chosen = None
@@ -98,14 +120,20 @@ class _Parameter(msgspec.Struct):
 
 class _Operation(msgspec.Struct):
     parameters: list[_Parameter] = []
+    responses: dict[str, Any] = {}
 
 
 class _Path(msgspec.Struct):
     get: _Operation | None = None
 
 
+class _Components(msgspec.Struct, frozen=True):
+    schemas: dict[str, Any] = {}
+
+
 class _OpenApi(msgspec.Struct):
     paths: dict[str, Any] = {}
+    components: _Components = _Components()
 
 
 def offered(body: bytes) -> list[VersionOffer]:
@@ -117,29 +145,79 @@ def offered(body: bytes) -> list[VersionOffer]:
             "slurmrestd's list of paths can't be read",
             hint=f"It began with {body[:60]!r}. Is this address really slurmrestd?",
         ) from None
-    return [VersionOffer(path, _parameters(value)) for path, value in document.paths.items()]
+    return [_offer(path, value, document.components) for path, value in document.paths.items()]
 
 
-def _parameters(value: Any) -> frozenset[str]:
+def _offer(path: str, value: Any, components: _Components) -> VersionOffer:
     try:
         operation = msgspec.convert(value, _Path).get or _Operation()
     except msgspec.MsgspecError:
-        return frozenset()
-    return frozenset(parameter.name for parameter in operation.parameters)
+        return VersionOffer(path)
+    parameters = frozenset(parameter.name for parameter in operation.parameters)
+    match = _PATH.fullmatch(path)
+    fields = _fields(operation, match[3], components) if match else frozenset()
+    return VersionOffer(path, parameters, fields)
+
+
+def _fields(operation: _Operation, name: str, components: _Components) -> frozenset[str]:
+    """The fields of the records in the list of that name."""
+    for status in ("200", "default"):
+        try:
+            answer = operation.responses[status]["content"]["application/json"]["schema"]
+            records = _resolved(_resolved(answer, components)["properties"][name], components)
+            return frozenset(_resolved(records["items"], components)["properties"])
+        except (KeyError, TypeError):
+            continue
+    return frozenset()
+
+
+def _resolved(schema: Any, components: _Components) -> Any:
+    """What a reference means, or the schema itself."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return components.schemas[reference.rpartition("/")[2]] if reference else schema
 
 
 def choose(offers: Iterable[VersionOffer], known: Mapping[str, Schema]) -> dict[str, Dialect]:
-    """The highest known version of each side, with its lists."""
-    found: dict[tuple[str, str], dict[str, VersionOffer]] = {}
+    """The highest known version of each side, with its lists; else the lowest newer one.
+
+    Raises `SlurmRefused` if a newer one lacks a field.
+    """
+    found: dict[str, dict[str, dict[str, VersionOffer]]] = {"slurm": {}, "slurmdb": {}}
     for offer in offers:
-        match = _PATH.fullmatch(offer.path)
-        if match and match[2] in known:
-            found.setdefault((match[1], match[2]), {}).setdefault(match[3], offer)
+        if match := _PATH.fullmatch(offer.path):
+            found[match[1]].setdefault(match[2], {}).setdefault(match[3], offer)
     chosen: dict[str, Dialect] = {}
-    for side, version in sorted(found, key=lambda each: _order(each[1])):
-        if "jobs" in found[side, version]:
-            chosen[side] = Dialect(known[version], found[side, version])
+    newest = max(known, key=_order)
+    for side, versions in found.items():
+        usable = sorted((each for each in versions if "jobs" in versions[each]), key=_order)
+        version = next((each for each in reversed(usable) if each in known), "")
+        if version:
+            chosen[side] = Dialect(known[version], versions[version], version)
+            continue
+        version = next((each for each in usable if _order(each) > _order(newest)), "")
+        if version:
+            _refuse_without_fields(side, version, versions[version])
+            chosen[side] = Dialect(known[newest], versions[version], version)
     return chosen
+
+
+def _refuse_without_fields(side: str, version: str, lists: Mapping[str, VersionOffer]) -> None:
+    for name, offer in lists.items():
+        missing = sorted(set(_NEEDED.get((side, name), ())) - offer.fields) if offer.fields else []
+        if missing:
+            raise SlurmRefused(
+                f"slurmrestd offers only versions of /{side} that are newer than Lattice, and "
+                f"{name} of {version} have no {', '.join(missing)}",
+                hint="Upgrade Lattice, or load an older openapi plugin in slurmrestd.",
+            )
+
+
+def _warn_if_unknown(dialect: Dialect) -> None:
+    if dialect.version != dialect.schema.version:
+        _log.warning(
+            "slurmrestd offers only versions that are newer than Lattice: "
+            f"{dialect.version} is read like {dialect.schema.version}"
+        )
 
 
 def _order(version: str) -> tuple[int, ...]:

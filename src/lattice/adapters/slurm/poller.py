@@ -148,8 +148,8 @@ class Polled(Generic[T]):
 
     async def _poll(self, begun: float) -> bool:
         dialect = await self._dialects.live()
-        if dialect.schema.version != self._version:
-            self._version, self._known, self._since = dialect.schema.version, {}, None
+        if dialect.version != self._version:
+            self._version, self._known, self._since = dialect.version, {}, None
         if self._whole or begun - self._full_at >= self._full_every_s():
             self._since = None
         timed = not (self._has_last_update or self._whole)
@@ -165,7 +165,11 @@ class Polled(Generic[T]):
         taken = await self._take(reply.status, reply.body, dialect.schema, path)
         if taken is None:
             return False
-        self._has_last_update = taken.last_update is not None
+        if self._since is not None and not taken.records:
+            # It may mean that nothing changed, or that nothing is left.
+            self._since = None
+            return await self._poll(begun)
+        self._has_last_update = bool(taken.last_update)
         self._since = taken.last_update if self._has_last_update else asked_at
         self._full_at = begun
         self._full_cost_s = self._clock.monotonic() - begun
@@ -184,6 +188,8 @@ class Polled(Generic[T]):
             answer = read_answer(body, self._name)
             if polled and answer.unchanged:
                 return None, {}, 0
+            if polled and not answer.records:
+                return checked(answer, status, path), self._known, 0
             known, dropped = self._merge(checked(answer, status, path).records, schema)
             return answer, known, dropped
 

@@ -158,6 +158,44 @@ async def test_no_change_in_newer_words_does_not_empty_the_list(
     assert jobs.records == before
 
 
+NO_CHANGES_24_11 = b"""{"jobs": [], "last_backfill": {"set": true, "number": 0}, "errors": [],
+    "last_update": {"set": true, "infinite": false, "number": 0},
+    "warnings": [{"description": "No job changes since update_time[1]", "source": "op"}]}"""
+
+
+@pytest.mark.spec("ALLOC-7")
+async def test_no_change_as_an_empty_list_does_not_empty_the_list(
+    clock: ManualClock, placing: Placing
+) -> None:
+    """As 24.11 and 26.05 answer."""
+    slurm = RecordedSlurm("v0.0.44")
+    jobs = polled(slurm, clock, placing)
+    await jobs.poll()
+    before = jobs.records
+    slurm.serve("slurm", "jobs", NO_CHANGES_24_11)
+    clock.advance(2)
+    assert await jobs.poll() is False
+    assert jobs.records == before
+
+
+@pytest.mark.spec("ALLOC-7")
+@pytest.mark.parametrize("left", [0, 1])
+async def test_an_empty_list_in_answer_to_a_poll_is_read_once_more_as_a_whole(
+    clock: ManualClock, placing: Placing, left: int
+) -> None:
+    slurm = RecordedSlurm("v0.0.44")
+    jobs = polled(slurm, clock, placing)
+    await jobs.poll()
+    count, slurm.last_change_s = len(jobs.records), NOW + 10
+    whole = recording("jobs", "v0.0.44") if left else b'{"jobs": []}'
+    slurm.answer(
+        "slurm", "jobs", lambda query: (200, b'{"jobs": []}' if "update_time" in query else whole)
+    )
+    clock.advance(2)
+    assert await jobs.poll() is True
+    assert len(jobs.records) == (count if left else 0)
+
+
 @pytest.mark.spec("ALLOC-7")
 @pytest.mark.parametrize(
     ("status", "body"),

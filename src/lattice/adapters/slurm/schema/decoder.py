@@ -1,4 +1,4 @@
-"""Decodes the records of all schema versions: v0.0.38 (Slurm 22.05) to v0.0.44 (25.11).
+"""Decodes the records of all schema versions: v0.0.38 (Slurm 22.05) to v0.0.45 (26.05).
 
 In v0.0.38 numbers are plain, a job's state is one word, and exit codes are raw wait status. From
 v0.0.39 on Slurm writes optional numbers as `{"set", "infinite", "number"}`, more fields with each
@@ -261,7 +261,7 @@ class Schema:
 
 def known_schemas() -> tuple[Schema, ...]:
     """One decoder for each version that Lattice supports, oldest first."""
-    return tuple(Schema(f"v0.0.{number}") for number in range(38, 45))
+    return tuple(Schema(f"v0.0.{number}") for number in range(38, 46))
 
 
 def _node_facts(node: _Node) -> SlurmNodeFacts:
