@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
@@ -14,7 +16,10 @@ _STALE_AFTER_S = 10.0
 
 
 class InMemoryScheduler:
-    """Holds what it was given; `read` takes a reading, `down` and `past_down` silence it."""
+    """Holds what it was given; `read` takes a reading, `down` and `past_down` silence it.
+
+    With `past_hangs` the accounting store never answers.
+    """
 
     def __init__(self, clock: Clock, *, cluster_name: str = "lab") -> None:
         self.cluster_name = cluster_name
@@ -25,6 +30,7 @@ class InMemoryScheduler:
         self.topology = Topology()
         self.down = False
         self.past_down = False
+        self.past_hangs = False
         self.questions: list[PastQuestion] = []
         self.looked_again = 0
         self._clock = clock
@@ -66,6 +72,8 @@ class InMemoryScheduler:
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
         self.questions.append(question)
+        if self.past_hangs:
+            await asyncio.Event().wait()
         if self.past_down:
             raise Unavailable("slurmdbd does not answer.", hint="Try again in a minute.")
         found = [each for each in self.remembered if _answers(each, question)]

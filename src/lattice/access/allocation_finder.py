@@ -10,6 +10,7 @@ the time may depend on them. It never depends on another's job.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,6 +31,9 @@ from lattice.domain.families import family, with_attempts, with_elapsed, without
 from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
 from lattice.domain.sharing import Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
+
+PATIENCE_S = 3.0
+"""How long a caller that has live data waits for the accounting store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,11 @@ class AllocationFinder:
         reading = self._scheduler.live()
         scope = scope_of(actor, permission, reading.cluster.accounts)
         reach = _Reach(scope, self._shared(actor, permission), asked_at)
-        past, past_source = await self.past(PastQuestion(scope=reach.widest, reference=reference))
+        is_live = bool(self._families(reading, (), reach, reference))
+        past, past_source = await self.past(
+            PastQuestion(scope=reach.widest, reference=reference),
+            patience_s=PATIENCE_S if is_live else None,
+        )
         families = self._families(reading, past, reach, reference)
         sources = [reading.source, past_source]
         if not families:
@@ -165,10 +173,19 @@ class AllocationFinder:
         # While slurmctld does not answer, it is unknown whether jobs still run.
         return self._clock.now() if reading.source.ok else reading.cluster.read_at
 
-    async def past(self, question: PastQuestion) -> tuple[tuple[Allocation, ...], Source]:
-        """From the accounting store; empty, with the reason, while it does not answer."""
+    async def past(
+        self, question: PastQuestion, *, patience_s: float | None = None
+    ) -> tuple[tuple[Allocation, ...], Source]:
+        """From the accounting store; empty, with the reason, while it does not answer.
+
+        `patience_s`: the longest time to wait, for a caller that also has live data.
+        """
         try:
-            past = await self._scheduler.past(question)
+            async with asyncio.timeout(patience_s):
+                past = await self._scheduler.past(question)
+        except TimeoutError:
+            error = f"no answer within {patience_s:g} s"
+            return (), Source(name=PAST, ok=False, error=error)
         except Unavailable as problem:
             return (), Source(name=PAST, ok=False, error=problem.message)
         return past, Source(name=PAST, ok=True, as_of=self._clock.now(), age_s=0.0)

@@ -101,6 +101,25 @@ async def test_a_job_younger_than_the_reading_is_taken_at_the_stores_word(
     assert seen.state is State.RUNNING
 
 
+@pytest.mark.spec("ALLOC-7")
+async def test_an_accounting_store_that_hangs_delays_no_live_data(
+    service: AllocationService, scheduler: InMemoryScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.access.allocation_finder.PATIENCE_S", 0.01)
+    monkeypatch.setattr("lattice.features.allocations.service.PATIENCE_S", 0.01)
+    scheduler.allocations = [allocation(1, "alice", "research")]
+    scheduler.past_hangs = True
+    answer = await service.recent(ALICE, ListQuery())
+    assert [each.id for each in answer.allocations] == ["1"]
+    assert [(each.name, each.ok) for each in answer.sources] == [
+        ("slurmctld", True),
+        ("slurmdbd", False),
+    ]
+    card = await service.card(ALICE, "1")
+    assert card.allocation.state is State.RUNNING
+    assert [each.error for each in card.sources] == [None, "no answer within 0.01 s"]
+
+
 @pytest.mark.spec("AUTH-12")
 async def test_absence_is_404_only_when_both_stores_speak(
     service: AllocationService, scheduler: InMemoryScheduler, clock: ManualClock

@@ -1,9 +1,12 @@
 """Requests to slurmdbd, few and shared.
 
 A request takes slurmdbd a third of a second or more. So at most four run at once, equal requests of
-several callers are sent once, and an answer is reused for 5 s. slurmdbd's filters only make answers
-shorter. The result is checked against the scope again, by owner and account, because 22.05 is known
-to ignore a filter by user.
+several callers are sent once, and an answer is reused for 5 s, or for five times as long as it
+took. A caller may leave earlier; the request continues for the next caller. After a request without
+an answer, callers wait 3 s at most until one is answered.
+
+slurmdbd's filters only make answers shorter. The result is checked against the scope again, by
+owner and account, because 22.05 is known to ignore a filter by user.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ _FLAGS = ("skip_steps", "show_duplicates", "disable_truncate_usage_time")
 _IN_FLIGHT = 4
 _WAITING = 256
 _FRESH_S = 5.0
+_FRESH_SHARE = 5
+_SILENT_PATIENCE_S = 3.0
 _REMEMBERED_ROWS = 200_000
 _IN_LOOP_BYTES = 256 * 1024
 _NAMES_IN_A_FILTER = 500
@@ -45,7 +50,7 @@ _LEAST_UTS = 1_000_000  # below this Slurm interprets the number differently
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    at: float
+    until: float
     rows: tuple[PastRow, ...]
 
 
@@ -58,6 +63,8 @@ class PastReader:
         self._dialects = dialects
         self._clock = clock
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
+        self._silent = False
+        """True after a request without an answer."""
         self._running: dict[_Params, asyncio.Task[tuple[PastRow, ...]]] = {}
         self._remembered: dict[_Params, _Remembered] = {}
 
@@ -140,7 +147,7 @@ class PastReader:
     async def _rows(self, params: Mapping[str, str], placing: Placing) -> tuple[PastRow, ...]:
         key = (*sorted(params.items()), ("cluster", placing.cluster))
         remembered = self._remembered.get(key)
-        if remembered and self._clock.monotonic() - remembered.at < _FRESH_S:
+        if remembered and self._clock.monotonic() < remembered.until:
             return remembered.rows
         task = self._running.get(key)
         if task is None:
@@ -153,7 +160,10 @@ class PastReader:
             task.add_done_callback(lambda done: self._settled(key, done))
         # If one caller is cancelled, the others still get the answer.
         try:
-            return await asyncio.shield(task)
+            async with asyncio.timeout(_SILENT_PATIENCE_S if self._silent else None):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise Unavailable("slurmdbd does not answer", hint="Try again in a minute.") from None
         except asyncio.CancelledError:
             if task.cancelled():
                 raise Unavailable("the server is stopping") from None
@@ -162,12 +172,18 @@ class PastReader:
     async def _fetch(self, key: _Params, placing: Placing) -> tuple[PastRow, ...]:
         async with self._in_flight:
             self.questions_total += 1
-            dialect = await self._dialects.past()
-            path = dialect.path("jobs")
-            flags = {flag: "true" for flag in _FLAGS if dialect.offers("jobs", flag)}
-            reply = await self._rest.get(
-                path, dict(key) | flags, timeout_s=_TIMEOUT_S, limit_bytes=_LIMIT_BYTES
-            )
+            begun = self._clock.monotonic()
+            try:
+                dialect = await self._dialects.past()
+                path = dialect.path("jobs")
+                flags = {flag: "true" for flag in _FLAGS if dialect.offers("jobs", flag)}
+                reply = await self._rest.get(
+                    path, dict(key) | flags, timeout_s=_TIMEOUT_S, limit_bytes=_LIMIT_BYTES
+                )
+            except Unavailable:
+                self._silent = True
+                raise
+            self._silent = False
             if reply.status == _NOT_FOUND:
                 self._dialects.forget()
 
@@ -178,21 +194,23 @@ class PastReader:
 
             large = len(reply.body) > _IN_LOOP_BYTES
             rows = await asyncio.to_thread(work) if large else work()
-        return self._remember(key, rows)
+        return self._remember(key, rows, self._clock.monotonic() - begun)
 
     def _settled(self, key: _Params, done: asyncio.Task[tuple[PastRow, ...]]) -> None:
         self._running.pop(key, None)
         if not done.cancelled():
             done.exception()  # retrieved here, since every caller may be gone
 
-    def _remember(self, key: _Params, rows: tuple[PastRow, ...]) -> tuple[PastRow, ...]:
+    def _remember(
+        self, key: _Params, rows: tuple[PastRow, ...], cost_s: float
+    ) -> tuple[PastRow, ...]:
         now = self._clock.monotonic()
         self._remembered = {
-            each: found for each, found in self._remembered.items() if now - found.at < _FRESH_S
+            each: found for each, found in self._remembered.items() if now < found.until
         }
         held = sum(len(found.rows) for found in self._remembered.values())
         if held + len(rows) <= _REMEMBERED_ROWS:
-            self._remembered[key] = _Remembered(now, rows)
+            self._remembered[key] = _Remembered(now + max(_FRESH_S, _FRESH_SHARE * cost_s), rows)
         return rows
 
 

@@ -34,7 +34,9 @@ _NOT_FOUND = 404
 _FULL_EVERY_S = 60.0
 _RESTLESS_EVERY_S = 5.0
 _CLOCK_EVERY_S = 60.0
-_LEAST_TIMEOUT_S = 5.0
+# Longer than slurmrestd waits for slurmctld (MessageTimeout, 10 s). It goes on waiting after its
+# client has left, so that a client that comes back earlier holds several of its few threads.
+_LEAST_TIMEOUT_S = 15.0
 _MOST_TIMEOUT_S = 60.0
 _IN_LOOP_BYTES = 256 * 1024
 _LIMIT_BYTES = 1024 * 1024 * 1024

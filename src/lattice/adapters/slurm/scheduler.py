@@ -138,6 +138,7 @@ _ORIGINS_EVERY_S = 1.0
 _RETRY_S = 5.0
 _SHARE = 10
 _LONGEST_WAIT_S = 5.0
+_LONGEST_FRESH_S = 8.0
 _LONGEST_NODES_WAIT_S = 15.0
 _LEAST_STALE_S = 10.0
 
@@ -166,6 +167,7 @@ class SlurmScheduler:
         self._polling = asyncio.Lock()
         self._polling_nodes = asyncio.Lock()
         """One poll at a time: an older answer never replaces a newer one."""
+        self._fresh_polls: set[asyncio.Task[None]] = set()
         dialects = Dialects(rest, known_schemas())
         controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
@@ -235,6 +237,17 @@ class SlurmScheduler:
 
         If slurmctld does not answer, or the list is too long to be read at once: the last reading.
         """
+        if "jobs" in self.errors:
+            return self.live()
+        polls = asyncio.create_task(self._read_again(nodes), name="slurm fresh")
+        self._fresh_polls.add(polls)
+        polls.add_done_callback(self._fresh_polls.discard)
+        # Not cancelled when the time is over: slurmrestd keeps working on it, and the next caller
+        # would only add another request.
+        await asyncio.wait({polls}, timeout=_LONGEST_FRESH_S)
+        return self.live()
+
+    async def _read_again(self, nodes: bool) -> None:
         asked_s = self._clock.monotonic()
         if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
             # First: a caller that just changed a node must not wait for the list of jobs.
@@ -246,7 +259,6 @@ class SlurmScheduler:
                 if wait_s <= _LONGEST_WAIT_S:
                     await self._sleep(wait_s)
                     await self._try("jobs", self._read_jobs)
-        return self.live()
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
         """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
@@ -267,6 +279,8 @@ class SlurmScheduler:
                 ):
                     group.create_task(self._repeat(name, step, wait_s), name=f"slurm {name}")
         finally:
+            for polls in self._fresh_polls:
+                polls.cancel()
             await self.past_reader.aclose()
 
     async def refresh(self) -> None:
@@ -335,7 +349,13 @@ class SlurmScheduler:
 
     async def _poll_nodes(self) -> None:
         async with self._polling_nodes:
-            await self._read_nodes()
+            if "jobs" in self.errors:
+                # slurmrestd may hold a thread for each request until slurmctld answers. It needs
+                # the others for slurmdbd.
+                async with self._polling:
+                    await self._read_nodes()
+            else:
+                await self._read_nodes()
 
     async def _read_nodes(self) -> None:
         as_of = self._clock.now()

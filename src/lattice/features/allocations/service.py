@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from lattice.access.actor import Actor
-from lattice.access.allocation_finder import AllocationFinder, Found
+from lattice.access.allocation_finder import PATIENCE_S, AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
@@ -59,7 +59,8 @@ class AllocationService:
         scope = _narrowed(permitted, actor, query)
         now = self._clock.now()
         since = now - _RECENT
-        past, past_source = await self._finder.past(PastQuestion(scope=scope, since=since))
+        question = PastQuestion(scope=scope, since=since)
+        past, past_source = await self._finder.past(question, patience_s=PATIENCE_S)
         live = [each for each in reading.cluster.visible(scope) if _recent(each, since)]
         known = {each.job_id for each in live}
         gone = [each for each in past if each.job_id not in known and _recent(each, since)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lattice.adapters.slurm import scheduler as scheduler_module
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
@@ -148,6 +149,53 @@ async def test_slurmctld_down_behind_a_running_slurmrestd_is_the_same(
     assert not reading.source.ok
     assert len(reading.cluster.allocations) == 15
     assert len(reading.cluster.nodes) == 3
+
+
+@pytest.mark.spec("ALLOC-7")
+async def test_while_slurmctld_is_away_one_request_at_a_time_waits_for_it(
+    scheduler: SlurmScheduler, slurm: RecordedSlurm, clock: ManualClock
+) -> None:
+    await scheduler.refresh()
+    slurm.away.add("slurm")
+    await scheduler._try("jobs", scheduler._poll_jobs)
+    waiting = most = 0
+
+    async def slow(*_: Any) -> Any:
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        await asyncio.sleep(0)
+        waiting -= 1
+        raise ConnectionRefusedError
+
+    slurm.get = slow  # type: ignore[method-assign]
+    polls = (scheduler._poll_jobs, scheduler._poll_nodes)
+    await asyncio.gather(*(scheduler._try(poll.__name__, poll) for poll in polls))
+    assert most == 1
+
+
+@pytest.mark.spec("ALLOC-7")
+async def test_a_caller_does_not_wait_for_a_poll_without_an_answer(
+    scheduler: SlurmScheduler,
+    slurm: RecordedSlurm,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_module, "_LONGEST_FRESH_S", 0.01)
+    await scheduler.refresh()
+    clock.advance(11)
+    answered = asyncio.Event()
+    answering = slurm.get
+
+    async def late(target: str, headers: Any, limit_bytes: int) -> Any:
+        await answered.wait()
+        return await answering(target, headers, limit_bytes)
+
+    slurm.get = late  # type: ignore[method-assign]
+    assert not (await scheduler.fresh()).source.ok
+    answered.set()
+    await asyncio.gather(*scheduler._fresh_polls)
+    assert scheduler.live().source.ok
 
 
 async def test_an_unchanged_cluster_is_confirmed_and_not_built_again(

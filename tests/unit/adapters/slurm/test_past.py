@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lattice.adapters.slurm import accounting
 from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import Associations
 from lattice.adapters.slurm.dialect import Dialects
@@ -240,6 +241,61 @@ async def test_the_same_question_at_once_is_asked_once_and_serves_for_seconds(
     clock.advance(6)
     await past.ask(question, placing, IDS)
     assert past.questions_total == 2
+
+
+async def test_an_answer_that_took_long_serves_for_longer(
+    slurm: RecordedSlurm, clock: ManualClock, placing: Placing
+) -> None:
+    past = reader(slurm, clock)
+    sound = slurm.answers["/slurmdb/v0.0.38/jobs"]
+
+    def slow(query: dict[str, str]) -> tuple[int, bytes]:
+        clock.advance(4)
+        return sound(query)
+
+    slurm.answer("slurmdb", "jobs", slow)
+    question = PastQuestion(scope=ALICE, reference=parse_reference("11"))
+    await past.ask(question, placing, IDS)
+    clock.advance(19)
+    await past.ask(question, placing, IDS)
+    assert past.questions_total == 1
+    clock.advance(2)
+    await past.ask(question, placing, IDS)
+    assert past.questions_total == 2
+
+
+async def test_after_a_request_without_an_answer_callers_wait_for_a_short_time(
+    slurm: RecordedSlurm,
+    clock: ManualClock,
+    placing: Placing,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accounting, "_SILENT_PATIENCE_S", 0.0)
+    past = reader(slurm, clock)
+    question = PastQuestion(scope=ALICE, reference=parse_reference("11"))
+    await past.ask(question, placing, IDS)
+    answering = past._rest.get
+    clock.advance(60)
+
+    async def silent(*_: Any, **__: Any) -> Any:
+        raise Unavailable("slurmrestd gave no answer to /slurmdb within 20 s")
+
+    past._rest.get = silent  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="20 s"):
+        await past.ask(question, placing, IDS)
+
+    answered = asyncio.Event()
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        await answered.wait()
+        return await answering(*args, **kwargs)
+
+    past._rest.get = late  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="slurmdbd does not answer"):
+        await past.ask(question, placing, IDS)
+    answered.set()
+    await asyncio.gather(*past._running.values())
+    assert len(await past.ask(question, placing, IDS)) == 1
 
 
 async def test_viewers_within_a_minute_share_a_question(
