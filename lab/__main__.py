@@ -15,7 +15,7 @@ from lab.login import can_log_in, log_in
 from lab.record_slurm import record
 from lab.server import EXECUTABLE
 from lab.session import API_URL
-from lab.slurm_root import OWN_RELEASE, RELEASES, slurm_root
+from lab.slurm_root import RELEASES, default_release, slurm_root
 from lab.users import PEOPLE
 
 _SETTINGS = r"""
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--servers", type=int, choices=(1, 2), default=2, help="lattice-server replicas"
     )
-    up.add_argument("--slurm", choices=RELEASES, default=OWN_RELEASE, help="release of Slurm")
+    up.add_argument("--slurm", choices=RELEASES, default=default_release(), help="release")
     up.add_argument("--vm", action="store_true", help="with the VM node (cgroup v2)")
     up.set_defaults(act=_up)
 
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     down.set_defaults(act=_down)
 
     roots = verbs.add_parser("roots", help="make the roots that hold other releases of Slurm")
-    roots.add_argument("releases", nargs="*", default=RELEASES, help=", ".join(RELEASES))
+    roots.add_argument("releases", nargs="*", default=[default_release()], help=", ".join(RELEASES))
     roots.set_defaults(act=_roots)
 
     verbs.add_parser("status", help="what runs").set_defaults(act=_status)

@@ -14,7 +14,6 @@ import pytest
 from lab.addresses import ETCD_CLIENT_PORTS, SEAWEED_S3_PORT
 from lab.doorway import Doorway
 from lab.laboratory import Lab
-from lab.slurm_root import OWN_RELEASE
 
 DOWN_AFTER_S = 45.0
 _PARTS = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs", "server", "agents")
@@ -38,7 +37,6 @@ def lab() -> Iterator[Lab]:
         lab_name("test"),
         parts=_PARTS,
         servers=2,
-        slurm=os.environ.get("LATTICE_LAB_SLURM") or OWN_RELEASE,
         settings={"node_agent": {"grace_period_s": DOWN_AFTER_S}},
     )
     try:

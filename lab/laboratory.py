@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -37,7 +37,7 @@ from lab.server import EXECUTABLE, Server
 from lab.session import Sessions
 from lab.slurm import Slurm
 from lab.slurm_config import SlurmFiles
-from lab.slurm_root import OWN_RELEASE, slurm_root
+from lab.slurm_root import default_release, slurm_root
 from lab.survivor import Survivor
 from lab.sweep import sweep
 from lab.teardown import PATIENCE_S
@@ -78,13 +78,16 @@ class Lab:
         parts: Collection[str] = PARTS,
         servers: int = 1,
         vm: bool = False,
-        slurm: str = OWN_RELEASE,
+        slurm: str = "",
         first_job_id: int = 1,
         settings: Mapping[str, dict[str, Any]] | None = None,
         access_token_ttl_s: int = 600,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`patience_s`: how long processes of an old lab may take, without any ending."""
+        """`slurm`: a release, or the default one.
+
+        `patience_s`: how long processes of an old lab may take, without any ending.
+        """
         unknown = set(parts) - set(PARTS)
         if unknown:
             raise LabError(f"no such part: {sorted(unknown)}; there are {', '.join(PARTS)}")
@@ -98,6 +101,7 @@ class Lab:
         self.layout = Layout(name)
         self._hierarchies = Hierarchies.of_host()
         self.network = Network(self.layout)
+        slurm = slurm or default_release()
         self._root = slurm_root(slurm)
         self.control = Control(self.layout, self.network, self._hierarchies, self._root)
         self.sessions = Sessions(self.layout, self.control.room)
@@ -167,6 +171,7 @@ class Lab:
                 clock.tell("left over", str(survivor))
             if self._root is not None:
                 self._root.ensure()
+            self._forget_other_release(clock)
             users.ensure_accounts()
             self.layout.make_folders()
             users.make_homes(self.layout.home)
@@ -182,6 +187,14 @@ class Lab:
                 clock.tell(self.vm.name)
             self._start_servers(authority, clock)
         clock.tell("lab")
+
+    def _forget_other_release(self, clock: _Stopwatch) -> None:
+        """Remove what engines of another release have stored: older ones can't read it."""
+        with suppress(LabError):
+            before = self.attach(self.name).slurm.release
+            if before != self.slurm.release:
+                clock.tell("forgotten", f"what the lab had on Slurm {before}")
+                shutil.rmtree(self.layout.state)
 
     def _start_servers(self, authority: Authority, clock: _Stopwatch) -> None:
         if self.servers:

@@ -8,6 +8,7 @@ distribution's packages and kept outside every lab. It brings engines of the sam
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,6 +21,7 @@ OWN_RELEASE = "22.05"
 """The release of the machine's own distribution."""
 _SUITES = {"24.11": "trixie", "26.05": "forky"}
 RELEASES = (OWN_RELEASE, *_SUITES)
+NEWEST_RELEASE = RELEASES[-1]
 
 _PACKAGES = (
     # the scheduler and its accounting
@@ -74,6 +76,11 @@ class SlurmRoot:
         for old in ROOTS.glob(f"{self.release}-????????"):
             shutil.rmtree(old)
         partial.rename(self.folder)
+
+
+def default_release() -> str:
+    """The newest; LATTICE_LAB_SLURM names another."""
+    return os.environ.get("LATTICE_LAB_SLURM") or NEWEST_RELEASE
 
 
 def slurm_root(release: str) -> SlurmRoot | None:

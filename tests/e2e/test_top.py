@@ -20,9 +20,11 @@ def test_two_nodes_one_busy(lab: Lab, alice: Person, bob: Person) -> None:
     with debugged(lab, alice, "-w", "n[1-2]", wrap=work) as job:
         answer = eventually(
             lambda: measured_top(alice, job, "--per-node", node="n1"),
-            lambda seen: cell(seen, "cpu_utilization", "n1")["value"] > 20,
+            lambda seen: (cell(seen, "cpu_utilization", "n1")["value"] or 0) > 20,
         )
-        assert cell(answer, "cpu_utilization", "n2")["value"] < 10
+        idle = cell(answer, "cpu_utilization", "n2")
+        # Newer releases of Slurm account no processor time for a job without tasks on a node.
+        assert idle["reason"] if idle["value"] is None else idle["value"] < 10
         parts = [cell(answer, "memory_used", node)["value"] for node in ("n1", "n2")]
         assert cell(answer, "memory_used")["value"] == pytest.approx(sum(parts))
         origin = answer["origin"]

@@ -24,6 +24,15 @@ def test_a_root_is_named_after_what_it_is_made_of(monkeypatch: pytest.MonkeyPatc
     assert root.folder != before
 
 
+def test_a_lab_has_the_newest_release_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LATTICE_LAB_SLURM", raising=False)
+    assert roots.default_release() == roots.NEWEST_RELEASE == "26.05"
+    monkeypatch.setenv("LATTICE_LAB_SLURM", "22.05")
+    assert roots.default_release() == "22.05"
+
+
 def test_a_release_that_is_not_known_is_refused() -> None:
     with pytest.raises(LabError, match=r"22\.05, 24\.11, 26\.05"):
         roots.slurm_root("20.11")

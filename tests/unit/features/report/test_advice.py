@@ -13,6 +13,7 @@ from lattice.domain.allocation import State
 from lattice.domain.runsummary import Figure, GpuUse, NodeUse, RunSummary, Use
 from lattice.features.report.model import LEAST_COVERED, Advice
 from lattice.features.report.service.advice import advise
+from lattice.features.report.service.run_figures import LARGEST_TASK
 from tests.unit.features.report.scripted import GIB, HOUR_S, Site
 
 
@@ -206,7 +207,7 @@ def test_the_largest_task_is_no_node() -> None:
         unit="bytes",
         value=float(GIB),
         source="slurm_accounting",
-        of="its largest task",
+        of=LARGEST_TASK,
     )
     used = tuple(task if each.name == Use.MEMORY_PEAK else each for each in _BUSY.used)
     assert "memory_too_much" not in rules(replace(_BUSY, used=used))

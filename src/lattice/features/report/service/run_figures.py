@@ -20,7 +20,7 @@ NOT_ACCOUNTED = "Slurm has not measured it"
 NO_GPUS = "it had no GPU"
 TOO_SHORT = "the run was too short for it"
 WHOLE_NODES = "of its whole nodes, which others may have used too"
-LARGEST_TASK = "its largest task"
+LARGEST_TASK = "its largest task; newer releases of Slurm count its page cache, too"
 _ORDER = {each.value: rank for rank, each in enumerate(Provenance)}
 _SINCE_BOOT = frozenset({"gpu_energy_joules_total"})
 """These counters start before the run: only their increase belongs to it."""
