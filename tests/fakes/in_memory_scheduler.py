@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
@@ -70,10 +68,12 @@ class InMemoryScheduler:
         self.looked_again += 1
         return self.live()
 
-    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+    async def past(
+        self, question: PastQuestion, *, patience_s: float | None = None
+    ) -> tuple[Allocation, ...]:
         self.questions.append(question)
-        if self.past_hangs:
-            await asyncio.Event().wait()
+        if self.past_hangs and patience_s is not None:
+            raise Unavailable(f"slurmdbd gave no answer within {patience_s:g} s")
         if self.past_down:
             raise Unavailable("slurmdbd does not answer.", hint="Try again in a minute.")
         found = [each for each in self.remembered if _answers(each, question)]

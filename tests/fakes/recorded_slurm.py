@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
 from lattice.adapters.slurm.http_client import RestReply
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import Unavailable
@@ -101,12 +101,19 @@ class RecordedCommands(SlurmCommands):
         self.exit_codes_text = ""
         self.exit_codes_asked: list[list[int]] = []
         self.missing = False
+        self.job_text = ""
+        self.failure: CommandFailed | None = None
 
     async def topology(self) -> str:
         return self._printed(self.topology_text)
 
     async def associations(self, cluster: str) -> str:  # noqa: ARG002
         return self._printed(self.associations_text)
+
+    async def job_shown(self, job_id: int) -> str:  # noqa: ARG002
+        if self.failure is not None:
+            raise self.failure
+        return self._printed(self.job_text)
 
     async def exit_codes(self, job_ids: Iterable[int]) -> str:
         self.exit_codes_asked.append(sorted(job_ids))

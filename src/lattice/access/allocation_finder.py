@@ -10,7 +10,6 @@ the time may depend on them. It never depends on another's job.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -176,16 +175,9 @@ class AllocationFinder:
     async def past(
         self, question: PastQuestion, *, patience_s: float | None = None
     ) -> tuple[tuple[Allocation, ...], Source]:
-        """From the accounting store; empty, with the reason, while it does not answer.
-
-        `patience_s`: the longest time to wait, for a caller that also has live data.
-        """
+        """From the accounting store; empty, with the reason, while it does not answer."""
         try:
-            async with asyncio.timeout(patience_s):
-                past = await self._scheduler.past(question)
-        except TimeoutError:
-            error = f"no answer within {patience_s:g} s"
-            return (), Source(name=PAST, ok=False, error=error)
+            past = await self._scheduler.past(question, patience_s=patience_s)
         except Unavailable as problem:
             return (), Source(name=PAST, ok=False, error=problem.message)
         return past, Source(name=PAST, ok=True, as_of=self._clock.now(), age_s=0.0)

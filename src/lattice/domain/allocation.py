@@ -118,6 +118,8 @@ class Attempt:
     nodes: str = ""
     node_count: int = 0
     exit_code: ExitCode | None = None
+    sluid: str = ""
+    """Slurm's own name of this run (SLUID), from 26.05 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ class Allocation:
     dependency: str = ""
     gpu_indices: tuple[NodeGpus, ...] = ()
     """Of the current run, for the nodes where Slurm reports them."""
+    sluid: str = ""
+    """Slurm's own name of the current run (SLUID), from 26.05 on. A requeue gives another."""
 
     def elapsed_at(self, now: datetime) -> int | None:
         """Seconds it has run: as reported, or else counted from its start."""

@@ -64,6 +64,7 @@ def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
             nodes=allocation.nodes,
             node_count=allocation.node_count,
             exit_code=allocation.exit_code,
+            sluid=allocation.sluid,
         ),
     )
 

@@ -49,6 +49,7 @@ def with_attempts(live: Allocation, past: Allocation | None) -> Allocation:
         nodes=live.nodes,
         node_count=live.node_count,
         exit_code=live.exit_code,
+        sluid=live.sluid,
     )
     first = live.first_submitted or (past.first_submitted if past else None)
     return replace(live, attempts=(*before, current), first_submitted=first)

@@ -131,6 +131,19 @@ class NamedOutputs:
     """Standard error only if it has its own file."""
 
 
+def named_outputs(host: str | None, output: str | None, error: str | None) -> NamedOutputs:
+    """The files that can be read: by absolute paths, and not the null device."""
+    named = ((LogKind.STDOUT, output), (LogKind.STDERR, error))
+    files = {
+        kind: path
+        for kind, path in named
+        if path is not None and path.startswith("/") and path != "/dev/null"
+    }
+    if files.get(LogKind.STDERR) == files.get(LogKind.STDOUT):
+        files.pop(LogKind.STDERR, None)
+    return NamedOutputs(host=host or "", files=files)
+
+
 class JobFiles(Protocol):
     """A job's files by the scheduler, as long as it has the job."""
 

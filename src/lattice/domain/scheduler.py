@@ -145,8 +145,10 @@ class Scheduler(Protocol):
         it after an act too, with `nodes` after one on nodes, because the caller looks next.
         """
 
-    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+    async def past(
+        self, question: PastQuestion, *, patience_s: float | None = None
+    ) -> tuple[Allocation, ...]:
         """From the accounting store, newest first, attempts folded into their allocation.
 
-        Raises `Unavailable` while the store does not answer.
+        Raises `Unavailable` while the store does not answer, after `patience_s` at the latest.
         """

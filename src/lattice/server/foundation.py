@@ -10,8 +10,9 @@ import structlog
 
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.signedstate import SignedStateStore
-from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
+from lattice.adapters.slurm.job_details import SlurmAccounting
 from lattice.adapters.slurm.operator import SlurmNodeOperator
+from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
@@ -212,7 +213,7 @@ def _foundation(
     process: Process,
     cluster: Cluster,
     *,
-    scheduler: Scheduler,
+    scheduler: SlurmScheduler,
     metrics: MetricStore | None,
     objects: ObjectStore | None,
     agents: ServedAgents | None,
@@ -234,7 +235,7 @@ def _foundation(
         scheduler=scheduler,
         operator=SlurmNodeOperator(commands),
         accounting=SlurmAccounting(commands),
-        job_files=SlurmJobFiles(commands),
+        job_files=scheduler.job_files,
         views=config.views,
         state=state,
         signed_state=signed,

@@ -103,10 +103,8 @@ async def test_a_job_younger_than_the_reading_is_taken_at_the_stores_word(
 
 @pytest.mark.spec("ALLOC-7")
 async def test_an_accounting_store_that_hangs_delays_no_live_data(
-    service: AllocationService, scheduler: InMemoryScheduler, monkeypatch: pytest.MonkeyPatch
+    service: AllocationService, scheduler: InMemoryScheduler
 ) -> None:
-    monkeypatch.setattr("lattice.access.allocation_finder.PATIENCE_S", 0.01)
-    monkeypatch.setattr("lattice.features.allocations.service.PATIENCE_S", 0.01)
     scheduler.allocations = [allocation(1, "alice", "research")]
     scheduler.past_hangs = True
     answer = await service.recent(ALICE, ListQuery())
@@ -117,7 +115,7 @@ async def test_an_accounting_store_that_hangs_delays_no_live_data(
     ]
     card = await service.card(ALICE, "1")
     assert card.allocation.state is State.RUNNING
-    assert [each.error for each in card.sources] == [None, "no answer within 0.01 s"]
+    assert [each.error for each in card.sources] == [None, "slurmdbd gave no answer within 3 s"]
 
 
 @pytest.mark.spec("AUTH-12")
@@ -162,7 +160,7 @@ async def test_an_answer_outside_the_scope_is_cut_even_if_the_store_gives_it(
     """Slurm 22.05 answers `sacct --json -u bob` with everybody's jobs."""
     leak = allocation(1, "alice", "research", state=State.COMPLETED)
 
-    async def leaky(_question):
+    async def leaky(_question, **_patience):
         return (leak,)
 
     monkeypatch.setattr(scheduler, "past", leaky)

@@ -1,9 +1,9 @@
 """Requests to slurmdbd, few and shared.
 
-A request takes slurmdbd a third of a second or more. So at most four run at once, equal requests of
-several callers are sent once, and an answer is reused for 5 s, or for five times as long as it
-took. A caller may leave earlier; the request continues for the next caller. After a request without
-an answer, callers wait 3 s at most until one is answered.
+A request takes slurmdbd a third of a second or more. So at most four run at once, and equal
+requests of several callers are sent once. An answer is reused for 5 s, or for five times as long as
+it took. A caller may leave earlier; the request continues for the next caller. After a request
+without an answer, callers wait 3 s at most until one is answered.
 
 slurmdbd's filters only make answers shorter. The result is checked against the scope again, by
 owner and account, because 22.05 is known to ignore a filter by user.

@@ -15,7 +15,8 @@ in two cases:
 Slurm gives a requeued job a new submit time at that moment. A job that completed or failed gets no
 further row, however similar the next one is.
 
-Rows with the same submit time are one run that was resized.
+A run that is resized gets another row. From Slurm 26.05 on it has the unique id of the run. Before,
+it follows a row in the state RESIZING, and its submit time is its start.
 """
 
 from __future__ import annotations
@@ -97,14 +98,27 @@ def _without_resizes(rows: list[PastRow]) -> list[PastRow]:
             first = runs[-1]
             started = first.allocation.started or row.allocation.started
             restarts = first.restarts if row.restarts is None else row.restarts
-            runs[-1] = PastRow(replace(row.allocation, started=started), restarts)
+            submitted = first.allocation.submitted
+            whole = replace(
+                row.allocation,
+                submitted=submitted,
+                first_submitted=row.allocation.first_submitted and submitted,
+                started=started,
+            )
+            runs[-1] = PastRow(whole, restarts)
         else:
             runs.append(row)
     return runs
 
 
 def _same_run(one: Allocation, other: Allocation) -> bool:
-    return one.submitted == other.submitted and one.user == other.user
+    if one.user != other.user:
+        return False
+    if one.sluid and other.sluid:
+        return one.sluid == other.sluid
+    if one.state is State.RESIZING and one.name == other.name and other.submitted == other.started:
+        return True
+    return one.submitted == other.submitted
 
 
 def _goes_on(before: PastRow, row: PastRow) -> bool:
@@ -156,4 +170,5 @@ def attempt_of(number: int, run: Allocation, *, current: bool = False) -> Attemp
         nodes=run.nodes,
         node_count=run.node_count,
         exit_code=run.exit_code,
+        sluid=run.sluid,
     )

@@ -1,7 +1,8 @@
-"""A job's output files from `scontrol show job`, and what an attempt used, from `sacct`.
+"""A job's output files, from slurmrestd or `scontrol`, and what an attempt used, from `sacct`.
 
-slurmrestd omits default names of files, and returns patterns unexpanded. The paths are text of the
-job's owner: they are opened with the owner's rights and never with ours.
+Before v0.0.43, slurmrestd omits default names of files, and returns patterns unexpanded. `scontrol`
+prints all tasks of an array for the task that has the array's id. The paths are text of the job's
+owner: they are opened with the owner's rights and never with ours.
 
 In `sacct` the line of a job is followed by those of its steps. Another run of the same job id has
 its own line; its start time distinguishes it.
@@ -12,46 +13,75 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
 from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
+from lattice.adapters.slurm.dialect import Dialect, Dialects
+from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import NotFound
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.logs import LogKind
 from lattice.domain.nodejobs import CLOCK_SLACK_S
-from lattice.domain.outputs import NamedOutputs
+from lattice.domain.outputs import NamedOutputs, named_outputs
 from lattice.domain.runsummary import AccountedUse
 
+_JOB = re.compile(r"^JobId=([0-9]+) ", re.MULTILINE)
 _FIELD = re.compile(r"^ +(StdOut|StdErr|BatchHost)=(.*)$", re.MULTILINE)
 _GONE = "Invalid job id"
+_EXPANDED = frozenset({"batch_host", "stdout_expanded", "stderr_expanded"})
+_INVALID_JOB = 2017
+_TIMEOUT_S = 15.0
 
 
 class SlurmJobFiles:
     """The port `JobFiles` for one Slurm cluster."""
 
-    def __init__(self, commands: SlurmCommands) -> None:
+    def __init__(self, commands: SlurmCommands, rest: SlurmRest, dialects: Dialects) -> None:
         self._commands = commands
+        self._rest = rest
+        self._dialects = dialects
 
     async def of(self, job_id: int) -> NamedOutputs:
         """Raises `NotFound` after slurmctld has removed the job, and `Unavailable`."""
+        dialect = await self._dialects.live()
+        if dialect.lists["jobs"].fields >= _EXPANDED:
+            found = await self._from_rest(dialect, job_id)
+        else:
+            found = await self._from_command(job_id)
+        if found is None:
+            raise NotFound(f"slurmctld does not know job {job_id} any more.")
+        return found
+
+    async def _from_rest(self, dialect: Dialect, job_id: int) -> NamedOutputs | None:
+        path = f"{dialect.path('jobs').rstrip('/').removesuffix('s')}/{job_id}"
+        reply = await self._rest.get(path, timeout_s=_TIMEOUT_S)
+        try:
+            answer = checked(read_answer(reply.body, "jobs"), reply.status, path)
+        except SlurmRefused as refusal:
+            if any(each.number == _INVALID_JOB for each in refusal.problems):
+                return None
+            raise
+        # All tasks of its array come with it.
+        every = (dialect.schema.outputs(record) for record in answer.records)
+        return next((each.outputs for each in every if each and each.job_id == job_id), None)
+
+    async def _from_command(self, job_id: int) -> NamedOutputs | None:
         try:
             shown = await self._commands.job_shown(job_id)
         except CommandFailed as failure:
             if _GONE in failure.output:
-                raise NotFound(f"slurmctld does not know job {job_id} any more.") from None
+                return None
             raise
-        return parse_outputs(shown)
+        return parse_outputs(shown, job_id)
 
 
-def parse_outputs(shown: str) -> NamedOutputs:
-    """The files of a batch script. The last of each name counts: those are Slurm's own lines."""
-    found = dict(_FIELD.findall(shown))
-    files = {
-        kind: path
-        for kind, name in ((LogKind.STDOUT, "StdOut"), (LogKind.STDERR, "StdErr"))
-        if (path := found.get(name, "")).startswith("/") and path != "/dev/null"
-    }
-    if files.get(LogKind.STDERR) == files.get(LogKind.STDOUT):
-        files.pop(LogKind.STDERR, None)
-    return NamedOutputs(host=found.get("BatchHost", ""), files=files)
+def parse_outputs(shown: str, job_id: int) -> NamedOutputs | None:
+    """The files of a job's script. The last of each name counts: those are Slurm's own lines."""
+    # Before the first job, then the number and the text of each.
+    _, *parts = _JOB.split(shown)
+    jobs = dict(zip(parts[::2], parts[1::2], strict=True))
+    if str(job_id) not in jobs:
+        return None
+    found = dict(_FIELD.findall(jobs[str(job_id)]))
+    return named_outputs(found.get("BatchHost"), found.get("StdOut"), found.get("StdErr"))
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")

@@ -24,6 +24,7 @@ from lattice.adapters.slurm.accounts import AccountsReader
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.first_submit import Origins, steady_attempts
+from lattice.adapters.slurm.job_details import SlurmJobFiles
 from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import Raw
@@ -169,6 +170,7 @@ class SlurmScheduler:
         """One poll at a time: an older answer never replaces a newer one."""
         self._fresh_polls: set[asyncio.Task[None]] = set()
         dialects = Dialects(rest, known_schemas())
+        self.job_files = SlurmJobFiles(commands, rest, dialects)
         controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
             rest,
@@ -260,10 +262,18 @@ class SlurmScheduler:
                     await self._sleep(wait_s)
                     await self._try("jobs", self._read_jobs)
 
-    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+    async def past(
+        self, question: PastQuestion, *, patience_s: float | None = None
+    ) -> tuple[Allocation, ...]:
         """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
-        found = await self.past_reader.ask(question, self._placing, self._accounts.associations)
-        return await self._exits.filled(found)
+        try:
+            async with asyncio.timeout(patience_s):
+                found = await self.past_reader.ask(
+                    question, self._placing, self._accounts.associations
+                )
+                return await self._exits.filled(found)
+        except TimeoutError:
+            raise Unavailable(f"slurmdbd gave no answer within {patience_s:g} s") from None
 
     async def run(self) -> None:
         """Update the reading until cancelled."""

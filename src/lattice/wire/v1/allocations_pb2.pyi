@@ -269,6 +269,7 @@ class Allocation(_message.Message):
     SUSPENDED_S_FIELD_NUMBER: _builtins.int
     GPU_INDICES_FIELD_NUMBER: _builtins.int
     CONTAINER_FIELD_NUMBER: _builtins.int
+    SLUID_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     id: _builtins.str
     job_id: _builtins.int
@@ -297,6 +298,8 @@ class Allocation(_message.Message):
     suspended_s: _builtins.int
     container: _builtins.str
     """The OCI bundle of `--container`, where Slurm was given one."""
+    sluid: _builtins.str
+    """Slurm's own name of the current run (SLUID), from 26.05 on."""
     @_builtins.property
     def submitted(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -368,10 +371,11 @@ class Allocation(_message.Message):
         suspended_s: _builtins.int = ...,
         gpu_indices: _abc.Iterable[Global___NodeGpus] | None = ...,
         container: _builtins.str = ...,
+        sluid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "array", b"array", "cpus", b"cpus", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "memory_bytes", b"memory_bytes", "preempted_at", b"preempted_at", "reason", b"reason", "started", b"started", "submitted", b"submitted", "tasks", b"tasks", "time_limit_s", b"time_limit_s", "vcluster", b"vcluster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "account", b"account", "array", b"array", "attempt", b"attempt", "attempts", b"attempts", "cluster", b"cluster", "command", b"command", "comment", b"comment", "container", b"container", "cpus", b"cpus", "dependency", b"dependency", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpu_indices", b"gpu_indices", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "id", b"id", "job_id", b"job_id", "memory_bytes", b"memory_bytes", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "output", b"output", "partition", b"partition", "preempted_at", b"preempted_at", "qos", b"qos", "reason", b"reason", "started", b"started", "state", b"state", "submitted", b"submitted", "suspended_s", b"suspended_s", "tasks", b"tasks", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "user", b"user", "vcluster", b"vcluster", "work_dir", b"work_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "account", b"account", "array", b"array", "attempt", b"attempt", "attempts", b"attempts", "cluster", b"cluster", "command", b"command", "comment", b"comment", "container", b"container", "cpus", b"cpus", "dependency", b"dependency", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpu_indices", b"gpu_indices", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "id", b"id", "job_id", b"job_id", "memory_bytes", b"memory_bytes", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "output", b"output", "partition", b"partition", "preempted_at", b"preempted_at", "qos", b"qos", "reason", b"reason", "sluid", b"sluid", "started", b"started", "state", b"state", "submitted", b"submitted", "suspended_s", b"suspended_s", "tasks", b"tasks", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "user", b"user", "vcluster", b"vcluster", "work_dir", b"work_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
     _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
@@ -485,10 +489,13 @@ class Attempt(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     NODE_COUNT_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
+    SLUID_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     state: _builtins.str
     nodes: _builtins.str
     node_count: _builtins.int
+    sluid: _builtins.str
+    """Slurm's own name of this run (SLUID), from 26.05 on."""
     @_builtins.property
     def submitted(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -508,10 +515,11 @@ class Attempt(_message.Message):
         nodes: _builtins.str = ...,
         node_count: _builtins.int = ...,
         exit_code: Global___ExitCode | None = ...,
+        sluid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "started", b"started", "submitted", b"submitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "node_count", b"node_count", "nodes", b"nodes", "number", b"number", "started", b"started", "state", b"state", "submitted", b"submitted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "node_count", b"node_count", "nodes", b"nodes", "number", b"number", "sluid", b"sluid", "started", b"started", "state", b"state", "submitted", b"submitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

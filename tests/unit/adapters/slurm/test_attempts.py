@@ -30,6 +30,7 @@ def row(
     array: Array | None = None,
     het: Heterogeneous | None = None,
     nodes: str = "n1",
+    sluid: str = "",
 ) -> PastRow:
     def at(seconds: float | None) -> datetime | None:
         return None if seconds is None else T0 + timedelta(seconds=seconds)
@@ -55,6 +56,7 @@ def row(
             nodes=nodes,
             array=array,
             heterogeneous=het,
+            sluid=sluid,
         ),
         restarts,
     )
@@ -173,6 +175,31 @@ def test_a_resized_run_is_one_run_from_its_first_start() -> None:
     assert (folded.state, folded.nodes) == (State.COMPLETED, "n[1-2]")
     assert folded.started == T0 + timedelta(seconds=1)
     assert folded.ended == T0 + timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("sluid", ["", "s6XDM7R75DV400"])
+def test_the_new_size_of_a_run_has_a_submit_time_of_its_own(sluid: str) -> None:
+    """As 22.05, 24.11 and 26.05 write it."""
+    (folded,) = fold(
+        [
+            row(State.RESIZING, start=2, end=None, nodes="n[1-4]", sluid=sluid),
+            row(State.RESIZING, submit=50, start=50, end=None, nodes="n[1-2]", sluid=sluid),
+            row(State.COMPLETED, submit=70, start=70, end=90, nodes="n1", sluid=sluid),
+        ]
+    )
+    assert folded.attempts == ()
+    assert folded.first_submitted == folded.submitted == T0
+    assert folded.started == T0 + timedelta(seconds=2)
+    assert (folded.state, folded.nodes, folded.sluid) == (State.COMPLETED, "n1", sluid)
+
+
+def test_a_run_requeued_within_a_second_is_another_by_its_unique_id() -> None:
+    runs = [
+        row(State.REQUEUED, start=0, end=0, restarts=0, sluid="s6XDM7R75DV400"),
+        row(State.RUNNING, start=0, end=None, restarts=1, sluid="s6XDM7R75JBH00"),
+    ]
+    (folded,) = fold(runs)
+    assert [each.sluid for each in folded.attempts] == ["s6XDM7R75DV400", "s6XDM7R75JBH00"]
 
 
 def test_the_same_row_told_twice_counts_once() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from lattice.domain.allocation import Allocation
+from lattice.domain.outputs import NamedOutputs
 
 Raw = bytes | msgspec.Raw
 
@@ -22,6 +23,14 @@ class PastRow:
 
     allocation: Allocation
     restarts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutputs:
+    """The output files of one job."""
+
+    job_id: int
+    outputs: NamedOutputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class JobFacts(msgspec.Struct, kw_only=True, gc=False):
     container: str | None = None
     dependency: str | None = None
     gres_detail: list[str] = msgspec.field(default_factory=list)
+    sluid: str | None = None
 
 
 def live_of(facts: JobFacts, placing: Placing) -> Allocation | None:
@@ -161,6 +162,7 @@ def _allocation(facts: JobFacts, placing: Placing, attempt: int) -> Allocation |
         container=fields.text(facts.container, fields.LIST_LIMIT),
         dependency=fields.text(facts.dependency),
         gpu_indices=gpus_of(nodes, facts.gres_detail) if facts.gres_detail else (),
+        sluid=fields.sluid(facts.sluid),
     )
 
 

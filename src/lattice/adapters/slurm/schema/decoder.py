@@ -13,7 +13,14 @@ from __future__ import annotations
 
 import msgspec
 
-from lattice.adapters.slurm.schema import AccountRow, AssociationRow, PastRow, Raw, fields
+from lattice.adapters.slurm.schema import (
+    AccountRow,
+    AssociationRow,
+    JobOutputs,
+    PastRow,
+    Raw,
+    fields,
+)
 from lattice.adapters.slurm.schema.build import (
     JobFacts,
     SlurmNodeFacts,
@@ -26,6 +33,7 @@ from lattice.adapters.slurm.schema.build import (
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, ExitCode
 from lattice.domain.node import Node
+from lattice.domain.outputs import named_outputs
 
 
 class _Number(msgspec.Struct):
@@ -74,6 +82,10 @@ def _exit(found: int | _Exit | None) -> ExitCode | None:
     return ExitCode(code) if code is not None and 0 <= code <= 255 else None
 
 
+class _Step(msgspec.Struct):
+    sluid: str | None = None
+
+
 class _Job(msgspec.Struct):
     job_id: _Count = None
     name: str | None = None
@@ -109,10 +121,13 @@ class _Job(msgspec.Struct):
     command: str | None = None
     standard_output: str | None = None
     stdout_expanded: str | None = None
+    stderr_expanded: str | None = None
+    batch_host: str | None = None
     comment: str | None = None
     container: str | None = None
     dependency: str | None = None
     gres_detail: list[str] | None = None
+    step_id: _Step | None = None
 
 
 class _Time(msgspec.Struct):
@@ -176,6 +191,8 @@ class _PastJob(msgspec.Struct):
     tres: _TresLists | None = None
     comment: _Comment | None = None
     container: str | None = None
+    sluid: str | None = None
+    original_sluid: str | None = None
 
 
 class _Node(msgspec.Struct):
@@ -230,6 +247,15 @@ class Schema:
         """One record of slurmctld's job list."""
         job = fields.record(raw, _JOBS)
         return None if job is None else live_of(_live_facts(job), placing)
+
+    def outputs(self, raw: Raw) -> JobOutputs | None:
+        """The output files in one record of slurmctld's job list, from v0.0.43 on."""
+        job = fields.record(raw, _JOBS)
+        job_id = _value(job.job_id) if job is not None else None
+        if job is None or not job_id:
+            return None
+        files = named_outputs(job.batch_host, job.stdout_expanded, job.stderr_expanded)
+        return JobOutputs(job_id, files)
 
     def past_job(self, raw: Raw, placing: Placing) -> PastRow | None:
         """One record of slurmdbd's job list; None also for another cluster's."""
@@ -323,6 +349,7 @@ def _live_facts(job: _Job) -> JobFacts:
         container=job.container,
         dependency=job.dependency,
         gres_detail=job.gres_detail or [],
+        sluid=job.step_id.sluid if job.step_id else None,
     )
 
 
@@ -364,4 +391,6 @@ def _past_facts(job: _PastJob) -> JobFacts:
         output=job.stdout_expanded or job.stdout,
         comment=job.comment.job if job.comment else None,
         container=job.container,
+        # A run that is resized gets another row with an id of its own.
+        sluid=job.original_sluid or job.sluid,
     )

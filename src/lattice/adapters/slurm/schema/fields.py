@@ -52,6 +52,14 @@ def amount(digits: str | None) -> int | None:
     return int(digits) if digits and digits.isascii() and digits.isdigit() else None
 
 
+_SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}", re.ASCII)
+
+
+def sluid(value: str | None) -> str:
+    """Slurm's unique id of a run, or an empty string."""
+    return value if value and _SLUID.fullmatch(value) else ""
+
+
 def wait_status(value: int | None) -> ExitCode | None:
     """The exit code in a raw wait status: 768 is 3:0, 9 is 0:9."""
     if value is None or not 0 <= value < _NO_VALUE:
