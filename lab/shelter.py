@@ -5,8 +5,9 @@ environment, the Python it was made from) stay reachable at their own paths, als
 that may not enter /root; everything else of those homes is out of sight.
 
 With a root of another release, that becomes the root of the namespace. What is written there goes
-to memory. The machine's accounts, the lab's folder and the machine's Python are reachable at their
-own paths.
+to memory. The machine's accounts, the lab's folder, all roots and the machine's Python are
+reachable at their own paths. `renew_programs` puts the programs of a newer release in place, under
+processes that run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from lab.slurm_root import SlurmRoot
+from lab.slurm_root import ROOTS, SlurmRoot
 
 _HOMES = (Path("/home"), Path("/root"))
 _CHECKOUT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,28 @@ enter_root() {  # ROOT STATE UNIT PATH...
   cd /
   umount -l /machine
 }
+renew_programs() {  # ROOT STATE UNIT PATH...
+  local held=$2/shelter/$3-renewed root=$1 path number=0
+  mkdir -p "$held"; mount -t tmpfs -o mode=755 tmpfs "$held"
+  mkdir "$held/upper" "$held/work" "$held/kept"
+  shift 3
+  for path; do
+    case $path in /usr/*) ;; *) continue;; esac
+    number=$((number + 1))
+    if [ -d "$path" ]; then mkdir "$held/kept/$number"; else touch "$held/kept/$number"; fi
+    mount --bind "$path" "$held/kept/$number"
+  done
+  mount -t overlay -o "lowerdir=$root/usr,upperdir=$held/upper,workdir=$held/work" overlay /usr
+  number=0
+  for path; do
+    case $path in /usr/*) ;; *) continue;; esac
+    number=$((number + 1))
+    if [ -d "$path" ] || [ -d "$held/kept/$number" ]; then mkdir -p "$path"
+    else mkdir -p "${path%/*}"; touch "$path"; fi
+    mount --move "$held/kept/$number" "$path"
+  done
+  mount --bind "$root/etc/ld.so.cache" /etc/ld.so.cache
+}
 shelter() {  # ROOT STATE UNIT PATH...
   if [ "$1" ]; then enter_root "$@"; return; fi
   shift
@@ -71,7 +94,7 @@ def kept_paths(root: SlurmRoot | None = None) -> list[str]:
     if root is None:
         below = {path for path in needed if any(path.is_relative_to(home) for home in _HOMES)}
     else:
-        below = needed
+        below = needed | {ROOTS}
         if Path(sys.base_prefix) == Path("/usr"):
             # A Python of the distribution: its release stands in the names of its files.
             files = {Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))}

@@ -52,7 +52,8 @@ class Slurm:
     ) -> None:
         root = slurm_root(release)
         self.release = release
-        self._root = root
+        self.root = root
+        """Of its release; None for the machine's own."""
         self._layout = layout
         self._room = control.room
         self._first_job_id = first_job_id
@@ -130,7 +131,7 @@ class Slurm:
     def up(self) -> None:
         self._write_files()
         self.munged.up()
-        self.database.fill(_accounting_version(self._root), self._load_accounting)
+        self.database.fill(_accounting_version(self.root), self._load_accounting)
         self.database.process.up()
         try:
             self.dbd.up()

@@ -32,7 +32,15 @@ _PACKAGES = (
     # what nodes and people use
     *("python3", "python3-venv", "procps", "iproute2", "util-linux", "mount", "hostname"),
     *("bsdutils", "squashfs-tools", "nftables", "less", "netbase", "curl"),
-    *("vim-tiny", "htop", "openssh-client", "libbpf1", "libfaketime", "ca-certificates"),
+    *(
+        "vim-tiny",
+        "htop",
+        "e2fsprogs",
+        "openssh-client",
+        "libbpf1",
+        "libfaketime",
+        "ca-certificates",
+    ),
     # what the machine's own Python loads
     *("libreadline8t64", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "libncurses6"),
 )

@@ -166,10 +166,16 @@ def _join(folder: str) -> None:
 
     Moving a whole process makes the kernel wait for every CPU (`Foresight`). v2 knows only that.
     """
-    try:
+    with suppress(FileNotFoundError):
         _write(f"{folder}/tasks", b"0")
-    except FileNotFoundError:
+        return
+    with suppress(FileNotFoundError):
         _write(f"{folder}/cgroup.procs", b"0")
+        return
+    # Slurm has not needed it yet, or the guest before has just left (`leave_guests`).
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o755)  # noqa: PTH102
+    _write(f"{folder}/cgroup.procs", b"0")
 
 
 def _write(path: str, text: bytes) -> None:

@@ -33,6 +33,8 @@ _STEP = re.compile(r"step_(batch|interactive|[0-9]{1,10}(?:\+[0-9]{1,6})?)", re.
 _TASK = re.compile(r"task_([0-9]{1,10})", re.ASCII)
 EXTERN = "extern"
 _EXTERN = f"step_{EXTERN}"
+_SPECIAL = "task_special"
+"""Slurm's folder on v2 for processes that belong to no task. It creates it when it needs it."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _MOST_FOLDERS = 1024
 _LARGEST_LIST = 1024 * 1024
@@ -55,6 +57,8 @@ class HelperJobFolder:
         """The folder for a process that counts as the job's but is no task; empty: none.
 
         Slurm counts processes in the task's own folder. Its number is the node's index in the job.
+        Newer releases start no task in the extern step. Then on v2 the folder may not exist yet,
+        and no other one there can take processes.
         """
         extern = f"{self.path}/{_EXTERN}"
         inner = extern if self.hierarchy else f"{extern}/user"
@@ -62,7 +66,14 @@ class HelperJobFolder:
         tasks = sorted(int(each[1]) for each in found if each)
         if tasks:
             return f"{inner}/task_{tasks[0]}"
+        if not self.hierarchy and os.path.isdir(inner):  # noqa: PTH112
+            return f"{inner}/{_SPECIAL}"
         return next((each for each in (inner, extern) if os.path.isdir(each)), "")  # noqa: PTH112
+
+    @property
+    def extern_daemons(self) -> str:
+        """The folder for Slurm's own processes of the extern step, on v2."""
+        return "" if self.hierarchy else f"{self.path}/{_EXTERN}/{_DAEMONS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +116,53 @@ class JobGroups:
 
         The kernel records no creation time. But it records when the owner of a folder changes,
         which Slurm does right after creating it. Nothing changes the access time after that.
+        Where Slurm leaves the owner (26.05 on v2), all times are of the first access, and a later
+        one changes the access time.
         """
         try:
-            return os.stat(self.path).st_atime  # noqa: PTH116
+            found = os.stat(self.path)  # noqa: PTH116
         except OSError:
             return None
+        return min(found.st_atime, found.st_mtime)
 
     def anchors(self) -> list[int]:
         """The processes in the guests' folder: Slurm's own, and other guests."""
         return sorted(_pids(self.folders[0].guests) or ()) if self.folders[0].guests else []
+
+    def extern_daemons(self) -> list[int]:
+        """Slurm's processes that last as long as the extern step, where they have a folder."""
+        folder = self.folders[0].extern_daemons
+        return sorted(_pids(folder) or ()) if folder else []
 
     def steps(self) -> list[JobStep]:
         """Numbered steps first, in order; then the batch script."""
         named = [(_STEP.fullmatch(name), name) for name in _folders(self.path, _MOST_FOLDERS)]
         steps = [JobStep(found[1], f"{self.path}/{name}") for found, name in named if found]
         return sorted(steps, key=lambda step: (not step.name[0].isdigit(), _order(step.name)))
+
+
+def leave_guests(folder: str) -> bool:
+    """Remove a folder that was made for guests; False while a process is in it.
+
+    Slurm does not know it and would leave it, and the folders around it, when the job ends. If
+    that has happened, they are removed, too.
+    """
+    if os.path.basename(folder) != _SPECIAL:  # noqa: PTH119
+        return True
+    try:
+        os.rmdir(folder)  # noqa: PTH106
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    step = os.path.dirname(os.path.dirname(folder))  # noqa: PTH120
+    if _pids(f"{step}/{_DAEMONS}"):
+        return True
+    with suppress(OSError):
+        for each in (f"{step}/user", f"{step}/{_DAEMONS}", step, os.path.dirname(step)):  # noqa: PTH120
+            with suppress(FileNotFoundError):
+                os.rmdir(each)  # noqa: PTH106
+    return True
 
 
 def has_steps(folder: int) -> bool:

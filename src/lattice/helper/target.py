@@ -60,7 +60,7 @@ class ProbeTarget:
     group: int
     """The folder of the job's control group."""
     anchor: int
-    """A pidfd of Slurm's process in the guests' group, which ends with the job; or -1."""
+    """A pidfd of Slurm's process in the extern step, which ends with the job; or -1."""
     proc: int
     """The folder `/proc` of this node."""
     boot: str
@@ -210,7 +210,7 @@ def _is_users(process: Pinned, uid: int) -> bool:
 
 def _anchor(held: ExitStack, proc: Path, groups: JobGroups) -> int:
     """Only root's process: other guests come and go."""
-    for pid in groups.anchors()[:_MOST_LOOKED_AT]:
+    for pid in (*groups.anchors()[:_MOST_LOOKED_AT], *groups.extern_daemons()[:1]):
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
             held.callback(os.close, pidfd)

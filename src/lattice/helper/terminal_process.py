@@ -13,7 +13,7 @@ import signal
 import socket
 import termios
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from lattice.domain.terminal import EndCause, Started
 from lattice.helper import tools
 from lattice.helper.holder import Holder, HolderTimes
 from lattice.helper.job_entry import EntryMethod, EntryReport, Owner, Wish, enter, read_report
+from lattice.helper.jobgroups import leave_guests
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Capability, Kernel
 from lattice.helper.process import is_readable
@@ -37,6 +38,8 @@ _IUTF8 = 0x4000
 _LARGEST_REPORT = 64 * 1024
 _THREADS = Path("/proc/self/task")
 _PAUSE_S = 0.0005
+_LEAVING_S = 5.0
+_LEAVING_PAUSE_S = 0.02
 
 
 class NotStarted(Exception):
@@ -155,6 +158,7 @@ class TerminalProcess:
         holder.begin(_message(started))
         holder.run()
         shell.reap()
+        _leave(held.method.guests)
         return holder.cause
 
     def _start(self, held: HeldProgram, streams: tuple[int, int, int]) -> tuple[int, int]:
@@ -220,6 +224,13 @@ def _streams(kernel: Kernel, owner: Owner, question: Enter) -> tuple[Streams, tu
     terminal = Terminal(master)
     terminal.resize(question.rows, question.columns)
     return terminal, (slave, slave, slave)
+
+
+def _leave(guests: Sequence[str]) -> None:
+    """Remove the guests' folder once the last process has left it, or give up for this one."""
+    until = time.monotonic() + _LEAVING_S
+    while not all(leave_guests(each) for each in guests) and time.monotonic() < until:
+        time.sleep(_LEAVING_PAUSE_S)
 
 
 def _hear(progress: int, patience_s: float) -> EntryReport:

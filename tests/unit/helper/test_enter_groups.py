@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lattice.helper.jobgroups import find_job, has_steps
+from lattice.helper.jobgroups import find_job, has_steps, leave_guests
 
 UID, JOB = 3001, 42
 
@@ -91,6 +91,50 @@ def test_on_v2_tasks_are_below_user(tmp_path: Path, scope: str, parent: str) -> 
     assert found.guests == (f"{found.path}/step_extern/user/task_1",)
     assert [(step.name, step.pids()) for step in found.steps()] == [("0", [8, 9])]
     assert found.anchors() == [3]
+
+
+def without_extern_task(root: Path) -> Path:
+    """As Slurm 26.05 makes it: no task runs in the extern step."""
+    job = v2(root)
+    task = job / "step_extern" / "user" / "task_1"
+    (task / "cgroup.procs").unlink()
+    task.rmdir()
+    return job
+
+
+@pytest.mark.spec("ATTACH-1")
+def test_on_v2_without_a_task_guests_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    job = without_extern_task(tmp_path)
+    found = find_job(tmp_path, "n1", UID, JOB)
+    assert found is not None
+    assert found.guests == (f"{job}/step_extern/user/task_special",)
+    assert (found.anchors(), found.extern_daemons()) == ([], [2])
+
+
+@pytest.mark.spec("ATTACH-1")
+def test_the_last_guest_removes_the_folder_and_what_slurm_left_around_it(tmp_path: Path) -> None:
+    job = without_extern_task(tmp_path)
+    guests = job / "step_extern" / "user" / "task_special"
+    guests.mkdir()
+    assert leave_guests(str(guests))
+    assert not guests.exists()
+    assert (job / "step_extern" / "user").is_dir(), "Slurm's daemon is there"
+    assert leave_guests(str(guests)), "it is gone already"
+
+    over = tmp_path / "s6XDM7R8EC5Z00" / "step_extern" / "user" / "task_special"
+    over.mkdir(parents=True)
+    assert leave_guests(str(over))
+    assert not (tmp_path / "s6XDM7R8EC5Z00").exists()
+
+
+def test_a_folder_with_a_process_or_of_slurm_s_own_stays(tmp_path: Path) -> None:
+    guests = tmp_path / "step_extern" / "user" / "task_special"
+    group(guests / "inside")
+    assert not leave_guests(str(guests)), "a folder that can't be removed"
+    task = tmp_path / "step_extern" / "user" / "task_0"
+    task.mkdir()
+    assert leave_guests(str(task))
+    assert task.is_dir()
 
 
 @pytest.mark.spec("ATTACH-1")

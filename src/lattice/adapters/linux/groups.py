@@ -41,8 +41,11 @@ def birth_of_folder(_: str, found: os.stat_result) -> float:
     The kernel records no such time. But Slurm changes the owner of each folder right after creating
     it, and the kernel then sets all three times. Later steps change the other two. The access time
     of a folder in this file system does not change again.
+
+    Where Slurm leaves the owner (26.05 on v2), all three are of the first access. A later one
+    changes the access time.
     """
-    return found.st_atime
+    return min(found.st_atime, found.st_mtime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,13 +114,18 @@ class JobReader:
         """The folder's time, unless a process proves that it is much too late.
 
         The kernel forgets the time of a folder if its owner was never set. It then returns the time
-        of the first access.
+        of the first access. That is so for a folder with a unique id: the first daemon counts.
         """
         born = job.identity.started
         oldest = min(
             (*job.processes, *job.daemons), key=lambda each: each.start_ticks, default=None
         )
-        began = None if oldest is None else self._proc.wall_time(oldest)
+        if oldest is None:
+            return born, StartSign.FOLDER
+        if job.sluid is not None:
+            began = self._proc.earliest_start(oldest)
+            return (born, StartSign.FOLDER) if began is None else (began, StartSign.PROCESS)
+        began = self._proc.wall_time(oldest)
         if began is not None and born > began + _BIRTH_DOUBT_S:
             return began, StartSign.PROCESS
         return born, StartSign.FOLDER

@@ -68,6 +68,14 @@ class Proc:
             return None
         return min(booted + 0.5 + process.start_ticks / _TICKS_A_SECOND, self._wall())
 
+    def earliest_start(self, process: ProcessId) -> float | None:
+        """When it can have started at the earliest: at most a second before it has.
+
+        Never after now, so that it is the same value from the first moment on.
+        """
+        booted = self.booted
+        return None if booted is None else booted + process.start_ticks / _TICKS_A_SECOND
+
 
 def process_info(proc: Path, pid: int) -> tuple[int, str, str] | None:
     """Parent, name and command line (separated by NULs) of a process; None if it is gone."""

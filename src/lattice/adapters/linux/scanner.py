@@ -370,5 +370,8 @@ def _log_unread(job: NodeJob) -> None:
 
 
 def _same_attempt(one: JobGroup, other: JobGroup) -> bool:
-    # Old kernels reuse a freed inode number for the next folder, but that has a later birth.
+    # Old kernels reuse a freed inode number for the next folder, but that has a later birth. A
+    # unique id is of one run, and its folder may have no time of birth.
+    if one.name.sluid is not None:
+        return one.name == other.name
     return one.inode == other.inode and one.born == other.born

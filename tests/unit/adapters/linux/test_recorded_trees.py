@@ -108,6 +108,25 @@ async def test_folders_named_by_the_unique_id(tmp_path: Path) -> None:
     assert (job.id, job.sluid, job.uid) == (77, "s5K1KKYAYG5D00", 3001)
 
 
+async def test_a_folder_without_a_time_of_its_own_keeps_its_identity(tmp_path: Path) -> None:
+    """Slurm 26.05 on v2 leaves the folder's owner, so that its times follow who looks at it."""
+    tree = NodeTree(tmp_path)
+    (tree.cgroup / "cgroup.controllers").touch()
+    job = "system.slice/slurmstepd.scope/s5K1KKYAYG5D00"
+    daemon = tree.process(title="slurmstepd: [77.extern]", uid=0, ticks=5000)
+    tree.group(f"{job}/step_extern/slurm", daemon)
+    times = iter(range(1, 1000))
+    seen = []
+    for _ in range(2):  # an agent, and the one after it
+        node = NodeJobs(tree.roots, ManualClock(), birth=lambda *_: BOOTED + 60.0 + next(times))
+        for _ in range(3):
+            await node.refresh()
+            seen += [job.identity for job in node.jobs.values()]
+    assert len(seen) == 6
+    assert {(each.job_id, each.started) for each in seen} == {(77, BOOTED + 50.0)}
+    assert len(set(seen)) == 1
+
+
 async def test_a_number_that_never_comes_is_waited_for_once(tmp_path: Path) -> None:
     tree = NodeTree(tmp_path)
     (tree.cgroup / "cgroup.controllers").touch()
