@@ -50,8 +50,8 @@ class Slurm:
     def __init__(self, rest: SlurmRest, cluster: str) -> None:
         self.rest = rest
         self.placing = Placing(cluster, AccountTree(), Vclusters())
-        self.dialects = Dialects(rest, known_schemas())
         self._clock = SystemClock()
+        self.dialects = Dialects(rest, known_schemas(), self._clock)
         self._controller_clock = ControllerClock(rest, self._clock)
 
     def jobs(self) -> Polled[Allocation]:
@@ -153,6 +153,8 @@ async def what_many_cost(slurm: Slurm, full_s: float, count: int) -> list[Figure
 
 class Replay:
     """slurmrestd's answers from memory, the whole list at every poll."""
+
+    reconnects = 0
 
     def __init__(self, answers: Mapping[str, bytes]) -> None:
         self._answers = answers

@@ -30,8 +30,8 @@ _PACKAGES = (
     # agreement and metrics
     *("etcd-server", "etcd-client", "victoria-metrics"),
     # what nodes and people use
-    *("python3", "python3-venv", "procps", "iproute2", "util-linux", "mount", "hostname"),
-    *("bsdutils", "squashfs-tools", "nftables", "less", "netbase", "curl"),
+    *("python3", "python3-venv", "procps", "iproute2", "util-linux", "mount", "kmod"),
+    *("hostname", "bsdutils", "squashfs-tools", "nftables", "less", "netbase", "curl"),
     *(
         "vim-tiny",
         "htop",

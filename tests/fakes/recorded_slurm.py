@@ -44,6 +44,7 @@ class RecordedSlurm:
         self.answers: dict[str, Answering] = {}
         self.last_change_s = 0
         self.away: set[str] = set()
+        self.reconnects = 0
         for side, name, file in (
             ("slurm", "jobs", "jobs"),
             ("slurm", "nodes", "nodes"),

@@ -1,8 +1,8 @@
 """Chooses the schema version: the highest that slurmrestd offers and Lattice supports.
 
 slurmrestd's own list of paths decides. The choice is separate for slurmctld and slurmdbd, because a
-site may load only one plugin. The list is read again when a path is suddenly gone: that is an
-upgrade.
+site may load only one plugin. The list is read again when slurmrestd has closed its connections,
+when a path is gone, and every ten minutes: there may have been an upgrade.
 
 If all versions on offer are newer, the oldest of them is read like the newest that Lattice
 supports, with a warning. It is refused if slurmrestd's description lacks a field that Lattice
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,9 +24,12 @@ import msgspec
 from lattice.adapters.slurm.answer import SlurmRefused, loosely
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema.decoder import Schema
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
 
 _PATH = re.compile(r"/(slurm|slurmdb)/(v\d+\.\d+\.\d+)/([a-z]+)(/?)")
 _TIMEOUT_S = 10.0
+_READ_AGAIN_S = 600.0
 _NEEDED = {
     ("slurm", "jobs"): ("job_id", "user_name", "account", "job_state", "submit_time", "nodes"),
     ("slurm", "nodes"): ("name", "state"),
@@ -70,10 +74,13 @@ class Dialect:
 class Dialects:
     """Finds and caches the dialect of each side."""
 
-    def __init__(self, rest: SlurmRest, known: Iterable[Schema]) -> None:
+    def __init__(self, rest: SlurmRest, known: Iterable[Schema], clock: Clock) -> None:
         self._rest = rest
+        self._clock = clock
+        self._read_at = -math.inf
         self._known = {schema.version: schema for schema in known}
         self._lock = asyncio.Lock()
+        self._losses = 0
         self._chosen: dict[str, Dialect] | None = None
 
     async def live(self) -> Dialect:
@@ -90,11 +97,7 @@ class Dialects:
 
     async def _side(self, side: str, needed: tuple[str, ...]) -> Dialect:
         async with self._lock:
-            if self._chosen is None:
-                self._chosen = choose(await self._offered(), self._known)
-                for each in self._chosen.values():
-                    _warn_if_unknown(each)
-            dialect = self._chosen.get(side)
+            dialect = (await self._current()).get(side)
             if dialect is None or not all(name in dialect.lists for name in needed):
                 self._chosen = None
                 raise SlurmRefused(
@@ -103,6 +106,36 @@ class Dialects:
                     "load the matching openapi plugins in slurmrestd.",
                 )
             return dialect
+
+    async def _current(self) -> Mapping[str, Dialect]:
+        before = self._chosen
+        if before is not None and not self._is_old():
+            return before
+        try:
+            return await self._read(before or {})
+        except SlurmRefused:
+            raise
+        except Unavailable:
+            if before is None:
+                raise
+            self._read_at = self._clock.monotonic()
+            return before
+
+    def _is_old(self) -> bool:
+        return (
+            self._clock.monotonic() - self._read_at >= _READ_AGAIN_S
+            or self._rest.losses != self._losses
+        )
+
+    async def _read(self, before: Mapping[str, Dialect]) -> Mapping[str, Dialect]:
+        losses = self._rest.losses
+        chosen = choose(await self._offered(), self._known)
+        for side, dialect in chosen.items():
+            if side not in before or before[side].version != dialect.version:
+                _report(side, dialect)
+        self._chosen = chosen
+        self._read_at, self._losses = self._clock.monotonic(), losses
+        return chosen
 
     async def _offered(self) -> list[VersionOffer]:
         reply = await self._rest.get("/openapi/v3", timeout_s=_TIMEOUT_S)
@@ -212,7 +245,8 @@ def _refuse_without_fields(side: str, version: str, lists: Mapping[str, VersionO
             )
 
 
-def _warn_if_unknown(dialect: Dialect) -> None:
+def _report(side: str, dialect: Dialect) -> None:
+    _log.info("slurmrestd: /%s is read in %s", side, dialect.version)
     if dialect.version != dialect.schema.version:
         _log.warning(
             "slurmrestd offers only versions that are newer than Lattice: "

@@ -46,6 +46,9 @@ class _Stale(Exception):
 class Exchange(Protocol):
     """One request and its answer."""
 
+    reconnects: int
+    """How often the other side had closed an open connection: it may have been started again."""
+
     async def get(self, target: str, headers: Mapping[str, str], limit_bytes: int, /) -> RestReply:
         """Raises `OSError` or `TooLarge`."""
 
@@ -60,6 +63,7 @@ class HttpExchange:
         self._connect = connect
         self._host = host
         self._idle: list[_Connection] = []
+        self.reconnects = 0
 
     async def get(self, target: str, headers: Mapping[str, str], limit_bytes: int) -> RestReply:
         """Send over an open connection, or over a new one if that was closed."""
@@ -70,6 +74,7 @@ class HttpExchange:
             try:
                 return await self._ask(self._idle.pop(), asked, limit_bytes)
             except _Stale:
+                self.reconnects += 1
                 continue
         return await self._ask(_Connection(*await self._connect()), asked, limit_bytes)
 

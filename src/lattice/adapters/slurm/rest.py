@@ -37,6 +37,7 @@ class SlurmRest:
         exchange: Exchange | None = None,
     ) -> None:
         self.address = address
+        self._failures = 0
         self._user = user
         self._token = _TokenFile(token_file) if token_file else None
         self._exchange = exchange or _exchange(address, ca_file)
@@ -66,6 +67,7 @@ class SlurmRest:
                 hint="Ask for a shorter stretch of time.",
             ) from None
         except OSError as error:
+            self._failures += 1
             raise Unavailable(
                 f"slurmrestd can't be reached at {self.address}: {_short(error)}",
                 hint="Is slurmrestd running, and may the server open that address?",
@@ -84,6 +86,11 @@ class SlurmRest:
         if self._token:
             headers["X-SLURM-USER-TOKEN"] = self._token.read()
         return headers
+
+    @property
+    def losses(self) -> int:
+        """How often it could not be reached, or had closed a connection."""
+        return self._failures + self._exchange.reconnects
 
     async def aclose(self) -> None:
         """Close the connections."""

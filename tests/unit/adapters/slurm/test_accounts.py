@@ -16,6 +16,7 @@ from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.schema import AccountRow, AssociationRow
 from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.base.errors import Unavailable
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm, recording
 
 
@@ -23,7 +24,7 @@ def reader(
     slurm: RecordedSlurm, commands: RecordedCommands, cluster: str = "lab"
 ) -> AccountsReader:
     rest = slurm.rest()
-    return AccountsReader(cluster, rest, Dialects(rest, known_schemas()), commands)
+    return AccountsReader(cluster, rest, Dialects(rest, known_schemas(), ManualClock()), commands)
 
 
 async def test_the_recorded_tree(slurm: RecordedSlurm, commands: RecordedCommands) -> None:

@@ -8,6 +8,7 @@ from lattice.adapters.slurm.answer import SlurmRefused
 from lattice.adapters.slurm.dialect import Dialects, VersionOffer, choose, offered
 from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.base.errors import Unavailable
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedSlurm, recording
 
 KNOWN = {schema.version: schema for schema in known_schemas()}
@@ -57,7 +58,7 @@ async def test_it_is_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> Non
     names = ("jobs", "nodes", "diag")
     body = json.dumps({"paths": {f"/slurm/v0.0.46/{name}/": {} for name in names}})
     slurm.answers["/openapi/v3"] = lambda _: (200, body.encode())
-    dialects = Dialects(slurm.rest(), known_schemas())
+    dialects = Dialects(slurm.rest(), known_schemas(), ManualClock())
     await dialects.live()
     await dialects.live()
     (told,) = [each.getMessage() for each in caplog.records if "newer" in each.getMessage()]
@@ -96,7 +97,7 @@ def test_the_fields_of_records_are_found_in_the_description() -> None:
 
 @pytest.mark.parametrize("version", NEWER)
 async def test_newer_ones_are_found_by_their_own_description(version: str) -> None:
-    dialects = Dialects(RecordedSlurm(version).rest(), known_schemas())
+    dialects = Dialects(RecordedSlurm(version).rest(), known_schemas(), ManualClock())
     past = await dialects.past()
     assert past.schema.version == version
     assert past.offers("jobs", "users")
@@ -105,7 +106,7 @@ async def test_newer_ones_are_found_by_their_own_description(version: str) -> No
 
 async def test_it_is_asked_once_and_again_when_forgotten() -> None:
     slurm = RecordedSlurm()
-    dialects = Dialects(slurm.rest(), known_schemas())
+    dialects = Dialects(slurm.rest(), known_schemas(), ManualClock())
     await dialects.live()
     await dialects.past()
     assert slurm.count("openapi") == 1
@@ -114,13 +115,41 @@ async def test_it_is_asked_once_and_again_when_forgotten() -> None:
     assert slurm.count("openapi") == 2
 
 
+@pytest.mark.parametrize("sign", ["lost", "ten minutes"])
+async def test_after_an_upgrade_the_newest_version_is_read(sign: str) -> None:
+    slurm, clock = RecordedSlurm("v0.0.42"), ManualClock()
+    rest = slurm.rest()
+    dialects = Dialects(rest, known_schemas(), clock)
+    assert (await dialects.live()).version == "v0.0.42"
+    slurm.answers["/openapi/v3"] = lambda _: (200, recording("openapi", "v0.0.45"))
+    assert (await dialects.live()).version == "v0.0.42"
+    if sign == "lost":
+        slurm.away.add("slurm")
+        with pytest.raises(Unavailable):
+            await rest.get("/slurm/v0.0.42/jobs", timeout_s=1)
+        slurm.away.clear()
+    else:
+        clock.advance(600)
+    assert (await dialects.live()).version == (await dialects.past()).version == "v0.0.45"
+    assert slurm.count("openapi") == 2
+
+
+async def test_while_the_list_can_not_be_read_again_the_version_stays() -> None:
+    slurm, clock = RecordedSlurm(), ManualClock()
+    dialects = Dialects(slurm.rest(), known_schemas(), clock)
+    await dialects.live()
+    clock.advance(600)
+    slurm.away.add("openapi")
+    assert (await dialects.live()).version == "v0.0.38"
+
+
 async def test_one_side_alone_can_be_had() -> None:
     slurm = RecordedSlurm()
     body = json.dumps(
         {"paths": {f"/slurm/v0.0.38/{name}": {} for name in ("jobs", "nodes", "diag")}}
     )
     slurm.answers["/openapi/v3"] = lambda _: (200, body.encode())
-    dialects = Dialects(slurm.rest(), known_schemas())
+    dialects = Dialects(slurm.rest(), known_schemas(), ManualClock())
     assert (await dialects.live()).schema.version == "v0.0.38"
     with pytest.raises(Unavailable, match="no version of /slurmdb") as caught:
         await dialects.past()
@@ -132,7 +161,7 @@ async def test_a_refused_token_says_so() -> None:
     slurm = RecordedSlurm()
     slurm.answers["/openapi/v3"] = lambda _: (401, b"Authentication failure")
     with pytest.raises(Unavailable, match="token"):
-        await Dialects(slurm.rest(), known_schemas()).live()
+        await Dialects(slurm.rest(), known_schemas(), ManualClock()).live()
 
 
 @pytest.mark.parametrize(
@@ -142,4 +171,4 @@ async def test_a_description_that_is_none_is_unavailable(body: bytes) -> None:
     slurm = RecordedSlurm()
     slurm.answers["/openapi/v3"] = lambda _: (200, body)
     with pytest.raises(Unavailable):
-        await Dialects(slurm.rest(), known_schemas()).live()
+        await Dialects(slurm.rest(), known_schemas(), ManualClock()).live()

@@ -12,6 +12,7 @@ from lattice.adapters.slurm.job_details import SlurmJobFiles, parse_outputs
 from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.logs import LogKind
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm
 
 SHOWN = """JobId=20 JobName=wrap
@@ -55,7 +56,11 @@ def test_the_task_that_has_the_id_of_its_array_is_not_another_task() -> None:
 def files_of(version: str) -> tuple[SlurmJobFiles, RecordedSlurm, RecordedCommands]:
     slurm, commands = RecordedSlurm(version), RecordedCommands()
     rest = slurm.rest()
-    return SlurmJobFiles(commands, rest, Dialects(rest, known_schemas())), slurm, commands
+    return (
+        SlurmJobFiles(commands, rest, Dialects(rest, known_schemas(), ManualClock())),
+        slurm,
+        commands,
+    )
 
 
 def array_of(*jobs: tuple[int, str]) -> dict[str, object]:

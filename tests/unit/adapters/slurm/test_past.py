@@ -30,7 +30,7 @@ HOUR_AGO = RECORDED - timedelta(hours=1)
 
 def reader(slurm: RecordedSlurm, clock: ManualClock) -> PastReader:
     rest = slurm.rest()
-    return PastReader(rest, Dialects(rest, known_schemas()), clock)
+    return PastReader(rest, Dialects(rest, known_schemas(), clock), clock)
 
 
 def questions(slurm: RecordedSlurm) -> list[dict[str, str]]:

@@ -23,7 +23,7 @@ def polled(slurm: RecordedSlurm, clock: ManualClock, placing: Placing) -> Polled
     rest = slurm.rest()
     return Polled(
         rest,
-        Dialects(rest, known_schemas()),
+        Dialects(rest, known_schemas(), clock),
         clock,
         ControllerClock(rest, clock),
         name="jobs",
@@ -235,7 +235,7 @@ async def test_a_list_read_whole_is_never_asked_for_changes(
     rest = slurm.rest()
     nodes = Polled(
         rest,
-        Dialects(rest, known_schemas()),
+        Dialects(rest, known_schemas(), clock),
         clock,
         ControllerClock(rest, clock),
         name="nodes",
