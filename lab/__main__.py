@@ -15,7 +15,8 @@ from lab.login import can_log_in, log_in
 from lab.record_slurm import record
 from lab.server import EXECUTABLE
 from lab.session import API_URL
-from lab.slurm_root import RELEASES, default_release, slurm_root
+from lab.slurm_config import AUTHENTICATIONS
+from lab.slurm_root import RELEASES, default_authentication, default_release, slurm_root
 from lab.users import PEOPLE
 
 _SETTINGS = r"""
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--servers", type=int, choices=(1, 2), default=2, help="lattice-server replicas"
     )
     up.add_argument("--slurm", choices=RELEASES, default=default_release(), help="release")
+    up.add_argument("--auth", choices=AUTHENTICATIONS, default=default_authentication())
     up.add_argument("--vm", action="store_true", help="with the VM node (cgroup v2)")
     up.set_defaults(act=_up)
 
@@ -92,7 +94,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(asked: argparse.Namespace) -> int:
     parts = [part for part in asked.parts.split(",") if part]
-    lab = Lab(asked.name, parts=parts, servers=asked.servers, vm=asked.vm, slurm=asked.slurm)
+    lab = Lab(
+        asked.name,
+        parts=parts,
+        servers=asked.servers,
+        vm=asked.vm,
+        slurm=asked.slurm,
+        auth=asked.auth,
+    )
     lab.up(report=lambda line: print(line, flush=True))
     return 0
 

@@ -37,7 +37,7 @@ from lab.server import EXECUTABLE, Server
 from lab.session import Sessions
 from lab.slurm import Slurm
 from lab.slurm_config import SlurmFiles
-from lab.slurm_root import default_release, slurm_root
+from lab.slurm_root import default_authentication, default_release, slurm_root
 from lab.survivor import Survivor
 from lab.sweep import sweep
 from lab.teardown import PATIENCE_S
@@ -79,12 +79,13 @@ class Lab:
         servers: int = 1,
         vm: bool = False,
         slurm: str = "",
+        auth: str = "",
         first_job_id: int = 1,
         settings: Mapping[str, dict[str, Any]] | None = None,
         access_token_ttl_s: int = 600,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`slurm`: a release, or the default one.
+        """`slurm`: a release, or the default one. `auth`: `munge` or `slurm`.
 
         `patience_s`: how long processes of an old lab may take, without any ending.
         """
@@ -115,6 +116,7 @@ class Lab:
             self.network,
             self._hierarchies,
             release=slurm,
+            auth=auth or default_authentication(),
             first_job_id=first_job_id,
         )
         self.oidc = IdentityProvider(*own, access_token_ttl_s=access_token_ttl_s)
@@ -191,9 +193,9 @@ class Lab:
     def _forget_other_release(self, clock: _Stopwatch) -> None:
         """Remove what engines of another release have stored: older ones can't read it."""
         with suppress(LabError):
-            before = self.attach(self.name).slurm.release
-            if before != self.slurm.release:
-                clock.tell("forgotten", f"what the lab had on Slurm {before}")
+            before = self.attach(self.name).slurm
+            if (before.release, before.auth) != (self.slurm.release, self.slurm.auth):
+                clock.tell("forgotten", f"what the lab had on Slurm {before.release}")
                 shutil.rmtree(self.layout.state)
 
     def _start_servers(self, authority: Authority, clock: _Stopwatch) -> None:
@@ -273,6 +275,7 @@ class Lab:
             "servers": len(self.servers),
             "vm": self._with_vm,
             "slurm": self.slurm.release,
+            "auth": self.slurm.auth,
             "first_job_id": self._first_job_id,
             "settings": self._settings,
         }

@@ -48,10 +48,14 @@ class Slurm:
         hierarchies: Hierarchies,
         *,
         release: str = OWN_RELEASE,
+        auth: str = "munge",
         first_job_id: int = 1,
     ) -> None:
         root = slurm_root(release)
+        if auth not in config.AUTHENTICATIONS or (auth == "slurm" and root is None):
+            raise LabError(f"Slurm {release} has no auth/{auth}")
         self.release = release
+        self.auth = auth
         self.root = root
         """Of its release; None for the machine's own."""
         self._layout = layout
@@ -87,7 +91,15 @@ class Slurm:
 
     def _daemon(self, name: str, probe: Callable[[], bool]) -> Process:
         argv = [f"/usr/sbin/{name}", "-D"]
-        return Process(name, argv, self._layout, self._room, user="slurm", probe=probe)
+        folder = f"/run/{name}"  # for the socket of auth/slurm
+
+        def prepare() -> None:
+            self._room.run(["install", "-d", "-o", "slurm", folder])
+
+        own_folder = prepare if self.auth == "slurm" else None
+        return Process(
+            name, argv, self._layout, self._room, user="slurm", prepare=own_folder, probe=probe
+        )
 
     def _rest_local(self) -> Process:
         socket = self.files.rest_socket
@@ -118,7 +130,7 @@ class Slurm:
     @property
     def processes(self) -> list[Process]:
         daemons = [
-            self.munged,
+            *([self.munged] if self.auth == "munge" else []),
             self.database.process,
             self.dbd,
             self.ctld,
@@ -130,7 +142,8 @@ class Slurm:
 
     def up(self) -> None:
         self._write_files()
-        self.munged.up()
+        if self.auth == "munge":
+            self.munged.up()
         self.database.fill(_accounting_version(self.root), self._load_accounting)
         self.database.process.up()
         try:
@@ -224,7 +237,12 @@ class Slurm:
     def _write_slurm_conf(self) -> None:
         # A FUTURE node that has registered is FUTURE again when slurmctld restarts, so the file
         # says which it is. A reader must never find half of it.
-        text = config.slurm_conf(self.files, first_job_id=self._first_job_id, with_vm=self.vm.alive)
+        text = config.slurm_conf(
+            self.files,
+            first_job_id=self._first_job_id,
+            with_vm=self.vm.alive,
+            auth=self.auth,
+        )
         partial = self._layout.slurm_conf.with_suffix(".partial")
         partial.write_text(text)
         partial.rename(self._layout.slurm_conf)
@@ -236,6 +254,8 @@ class Slurm:
         owned_folder(self._layout.log, "slurm")
         secret(owned_folder(files.munge, "munge") / "key", 128, "munge")
         secret(files.jwt_key, 32, "slurm")
+        if self.auth == "slurm":
+            secret(files.slurm_key, 1024, "slurm")
         files.job_tmp.mkdir(exist_ok=True)
         files.devices.mkdir(exist_ok=True)
         for number in range(config.GPUS):
@@ -250,7 +270,7 @@ class Slurm:
         (files.etc / "job_container.conf").write_text(config.job_container_conf(files))
         dbd = files.etc / "slurmdbd.conf"
         dbd.touch(mode=0o600)
-        dbd.write_text(config.slurmdbd_conf(files, password=PASSWORD))
+        dbd.write_text(config.slurmdbd_conf(files, password=PASSWORD, auth=self.auth))
         give(dbd, "slurm")
 
 

@@ -9,6 +9,8 @@ from lab import addresses
 from lab.slurm_root import OWN_RELEASE
 
 CLUSTER = "lab"
+AUTHENTICATIONS = ("munge", "slurm")
+"""What Slurm's daemons trust each other by; `slurm` needs a newer release."""
 PARTITIONS = ("batch", "service", "interactive", "sensitive")
 """One for each kind of vCluster, `sensitive` too; the first is the default."""
 GPUS = 4
@@ -48,6 +50,11 @@ class SlurmFiles:
         return self.etc / "jwt_hs256.key"
 
     @property
+    def slurm_key(self) -> Path:
+        """Where every daemon searches for it: beside slurm.conf."""
+        return self.etc / "slurm.key"
+
+    @property
     def devices(self) -> Path:
         return self.state / "dev"
 
@@ -67,7 +74,9 @@ class SlurmFiles:
         return self.state / "nodes" / name
 
 
-def slurm_conf(files: SlurmFiles, *, first_job_id: int, with_vm: bool = False) -> str:
+def slurm_conf(
+    files: SlurmFiles, *, first_job_id: int, with_vm: bool = False, auth: str = "munge"
+) -> str:
     return f"""\
 ClusterName={CLUSTER}
 SlurmctldHost={addresses.CONTROL_HOST}({addresses.CONTROL})
@@ -75,22 +84,29 @@ SlurmctldPort={addresses.SLURMCTLD_PORT}
 SlurmdPort={addresses.SLURMD_PORT}
 SlurmUser=slurm
 FirstJobId={first_job_id}
-{_authentication(files)}
+{_authentication(files, auth)}
 {_files(files)}
 {_behaviour()}
-{_accounting(files)}
+{_accounting(files, auth)}
 {_nodes(with_vm)}
 """
 
 
-def _authentication(files: SlurmFiles) -> str:
+def _authentication(files: SlurmFiles, auth: str) -> str:
+    credentials = "cred/munge" if auth == "munge" else "auth/slurm"
     return f"""\
-AuthType=auth/munge
-AuthInfo=socket={files.munge}/sock
-AuthAltTypes=auth/jwt
-AuthAltParameters=jwt_key={files.jwt_key}
-CredType=cred/munge
+{_trust(files, auth)}
+CredType={credentials}
 PrivateData=jobs"""
+
+
+def _trust(files: SlurmFiles, auth: str) -> str:
+    """For slurm.conf and slurmdbd.conf."""
+    socket = f"AuthInfo=socket={files.munge}/sock\n" if auth == "munge" else ""
+    return f"""\
+AuthType=auth/{auth}
+{socket}AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={files.jwt_key}"""
 
 
 def _files(files: SlurmFiles) -> str:
@@ -137,7 +153,8 @@ PropagateResourceLimits=NONE
 DebugFlags=NO_CONF_HASH"""
 
 
-def _accounting(files: SlurmFiles) -> str:
+def _accounting(files: SlurmFiles, auth: str) -> str:
+    password = f"AccountingStoragePass={files.munge}/sock\n" if auth == "munge" else ""
     # AccountingStoragePass names the munge socket once more: slurmctld's link to slurmdbd does
     # not read AuthInfo.
     return f"""\
@@ -146,8 +163,7 @@ JobAcctGatherFrequency=task=2
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={addresses.SLURMDBD_PORT}
-AccountingStoragePass={files.munge}/sock
-AccountingStorageTRES=gres/gpu
+{password}AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce=associations,limits,qos
 AccountingStoreFlags=job_script,job_env,job_comment
 GresTypes=gpu"""
@@ -218,12 +234,9 @@ def job_container_conf(files: SlurmFiles) -> str:
     return f"AutoBasePath=true\nBasePath={files.job_tmp}\n"
 
 
-def slurmdbd_conf(files: SlurmFiles, *, password: str) -> str:
+def slurmdbd_conf(files: SlurmFiles, *, password: str, auth: str = "munge") -> str:
     return f"""\
-AuthType=auth/munge
-AuthInfo=socket={files.munge}/sock
-AuthAltTypes=auth/jwt
-AuthAltParameters=jwt_key={files.jwt_key}
+{_trust(files, auth)}
 PrivateData=jobs
 DbdHost=localhost
 DbdAddr=127.0.0.1

@@ -91,6 +91,11 @@ def default_release() -> str:
     return os.environ.get("LATTICE_LAB_SLURM") or NEWEST_RELEASE
 
 
+def default_authentication() -> str:
+    """MUNGE; LATTICE_LAB_AUTH names another."""
+    return os.environ.get("LATTICE_LAB_AUTH") or "munge"
+
+
 def slurm_root(release: str) -> SlurmRoot | None:
     """The root of a release; None for the machine's own. Raises `LabError`."""
     if release not in RELEASES:

@@ -1,8 +1,9 @@
 """Chooses the schema version: the highest that slurmrestd offers and Lattice supports.
 
 slurmrestd's own list of paths decides. The choice is separate for slurmctld and slurmdbd, because a
-site may load only one plugin. The list is read again when slurmrestd has closed its connections,
-when a path is gone, and every ten minutes: there may have been an upgrade.
+site may load only one plugin. After an upgrade the list is read again. It may have happened when
+slurmrestd has closed its connections, or a path is gone; besides, the list is read every ten
+minutes.
 
 If all versions on offer are newer, the oldest of them is read like the newest that Lattice
 supports, with a warning. It is refused if slurmrestd's description lacks a field that Lattice
