@@ -19,7 +19,7 @@ check:
 
 # What the gate leaves out, an hour a part at most: `just nightly`, `just nightly vm`, `just nightly status`.
 nightly *PARTS:
-    @python scripts/nightly.py {{PARTS}}
+    @PYTHONPATH=. python scripts/nightly.py {{PARTS}}
 
 # Put the code into the house format.
 format:

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import obstore
-from backports import zstd
 
 from bench.figures import Figure, load, paired
 from bench.logs_history_served import ServedRange, served_range
 from bench.logs_history_site import Counting, Site, s3_place
 from lab.laboratory import Lab
+from lattice.base.zstd import zstd
 from lattice.domain.logchunk import FRAME_BYTES
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import ObjectStore

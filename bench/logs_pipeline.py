@@ -20,11 +20,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from backports import zstd
-
 from bench.figures import Figure, paired
 from bench.stories import log_text
 from lattice.base.clock import SystemClock
+from lattice.base.zstd import zstd
 from lattice.domain.logchunk import FRAME_BYTES, read_index
 from lattice.domain.logs import LogKind, LogSource
 from lattice.features.logs.node.capture import JobCapture, Stream

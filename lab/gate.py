@@ -6,17 +6,14 @@ The key that signs grants is the servers' own; the gate holds the public half.
 from __future__ import annotations
 
 import base64
-import sys
-from pathlib import Path
 
 from lab.files import give
 from lab.layout import Layout
+from lab.other_python import LAB_PYTHON
 from lab.process import Process
 from lab.room import Room
 from lab.users import SERVER_USER
 from lattice.base.signatures import SigningKey
-
-EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-helper"
 
 
 class Gate:
@@ -34,7 +31,7 @@ class Gate:
         self.process = Process(
             self.name,
             [
-                *(sys.executable, "-I", "-m", "lattice.helper", "--role", "gate"),
+                *(str(LAB_PYTHON), "-I", "-m", "lattice.helper", "--role", "gate"),
                 *("--socket", str(self.socket), "--allow-user", SERVER_USER),
                 *("--grant-keys", str(self.public_keys), "--slurm-conf", str(layout.slurm_conf)),
                 *("--timeout-s", "8"),

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import base64
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from lab import slurm_config
 from lab.layout import Layout
+from lab.other_python import LAB_PYTHON
 from lab.process import Process
 from lab.room import Room
 from lab.users import AGENT_USER
 from lattice.base.signatures import SigningKey
 
-NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or sys.executable)
+NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or LAB_PYTHON)
 """The Python of agents and helpers. That of another checkout runs nodes of another release."""
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 from lab.addresses import OIDC_ISSUER
 from lab.command import LabError
 from lab.network import Network
+from lab.other_python import LAB_PYTHON
 from lab.session import Sessions
 from lab.signin import sign_in
 
@@ -23,7 +22,7 @@ _TIMEOUT_S = 30.0
 
 def can_log_in() -> bool:
     """Whether the command is installed beside this Python."""
-    return (Path(sys.prefix) / "bin" / "lattice").exists()
+    return (LAB_PYTHON.parent / "lattice").exists()
 
 
 def log_in(sessions: Sessions, network: Network, user: str, *scopes: str) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ssl
-import sys
 import urllib.request
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -27,13 +26,14 @@ from lab.gate import Gate
 from lab.layout import Layout
 from lab.network import Network
 from lab.oidc import AUDIENCE, CLIENT_ID
+from lab.other_python import LAB_PYTHON
 from lab.process import Process
 from lab.room import Room
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
 from lab.users import SERVER_USER
 from lab.victoriametrics import PASSWORD, USERNAME, VictoriaMetrics
 
-EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-server"
+EXECUTABLE = LAB_PYTHON.parent / "lattice-server"
 
 VCLUSTER_KINDS = {
     "batch": "hpc",

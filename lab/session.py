@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from lab.addresses import SERVER_ADDRESSES, SERVER_REST_PORT
 from lab.layout import Layout
+from lab.other_python import LAB_PYTHON
 from lab.room import Room
 
 API_URL = ",".join(f"https://{address}:{SERVER_REST_PORT}" for address in SERVER_ADDRESSES)
@@ -23,7 +22,7 @@ class Sessions:
         self._room = room
 
     def environment(self, user: str) -> dict[str, str]:
-        programs = Path(sys.prefix) / "bin"
+        programs = LAB_PYTHON.parent
         return {
             "HOME": f"/home/{user}",
             "USER": user,

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,12 +25,19 @@ from tempfile import TemporaryDirectory
 from typing import IO
 from xml.etree import ElementTree as ET
 
+from lab.other_python import RELEASES, OtherPython
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 LONGEST_S = 3600.0
 _TIDYING_S = 120.0
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
+_UNIT_TESTS = ("tests/contract", "tests/unit")
+_WITHOUT_LAB = "not lab and not long and not timing and not vm"
+_STORIES = "not long and not timing and not vm and (story or (contract and lab))"
+"""As in .ci/run."""
+_THREE_LABS = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FUZZ_S = 120
 """For each target, two at a time: a dozen of them take twelve minutes."""
@@ -44,6 +52,17 @@ class Tally:
     failed: int = 0
     skipped: int = 0
     failures: list[str] = field(default_factory=list)
+    tests: dict[str, str] = field(default_factory=dict)
+    """What became of each: passed, failed or skipped."""
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.skipped + other.skipped,
+            [*self.failures, *other.failures],
+            self.tests | other.tests,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,8 @@ class Result:
     kernel: str
     cgroup: str
     failures: list[str]
+    tests: dict[str, str] = field(default_factory=dict)
+    """Of the parts that docs/operate/slurm.md shows."""
 
     @property
     def ok(self) -> bool:
@@ -72,14 +93,34 @@ Runner = Callable[[Path, float], Tally]
 """Runs a part in a work folder, until a deadline of the monotonic clock."""
 
 
-def _pytest(*words: str, profile: str = "gate") -> Runner:
+def _pytest(*words: str, profile: str = "gate", **environment: str) -> Runner:
     def run(folder: Path, deadline_s: float) -> Tally:
         report = folder / "report.xml"
         argv = [*_PYTEST, f"--junitxml={report}", *words]
-        ended = _call(argv, deadline_s, HYPOTHESIS_PROFILE=profile)
+        ended = _call(argv, deadline_s, HYPOTHESIS_PROFILE=profile, **environment)
         if ended is None:
             return Tally(failed=1, failures=[f"not done after {LONGEST_S / 60:.0f} minutes"])
         return tally(report.read_text()) if report.exists() else Tally(failed=1)
+
+    return run
+
+
+def _python(version: str) -> Runner:
+    """The tests without a lab in that Python, then the stories with all of Lattice in it."""
+
+    def run(folder: Path, deadline_s: float) -> Tally:
+        python = OtherPython(version)
+        python.ensure()
+        environment = {
+            "LATTICE_LAB_SLURM": RELEASES[version],
+            "LATTICE_LAB_PYTHON": str(python.executable),
+        }
+        report = folder / "unit.xml"
+        in_room = [sys.executable, "-m", "scripts.in_other_python", version, str(report)]
+        _call([*in_room, "-n", "3", "-m", _WITHOUT_LAB, *_UNIT_TESTS], deadline_s)
+        found = tally(report.read_text()) if report.exists() else Tally(failed=1)
+        stories = _pytest(*_THREE_LABS, "-m", _STORIES, *_LAB_TESTS, **environment)
+        return replace(found, tests={}) + stories(folder, deadline_s)
 
     return run
 
@@ -127,16 +168,18 @@ def _call(
 
 def tally(report: str) -> Tally:
     """Count the cases of a JUnit report; an error before or after a test counts as a failure."""
-    passed = skipped = 0
-    failures = []
+    tests: dict[str, str] = {}
     for case in ET.fromstring(report).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
         if case.find("failure") is not None or case.find("error") is not None:
-            failures.append(f"{case.get('classname')}::{case.get('name')}")
+            tests[name] = "failed"
         elif case.find("skipped") is not None:
-            skipped += 1
+            tests.setdefault(name, "skipped")
         else:
-            passed += 1
-    return Tally(passed, len(failures), skipped, failures)
+            tests.setdefault(name, "passed")
+    failures = [name for name, became in tests.items() if became == "failed"]
+    counted = Counter(tests.values())
+    return Tally(counted["passed"], len(failures), counted["skipped"], failures, tests)
 
 
 def fuzz_tally(report: str) -> Tally:
@@ -152,10 +195,26 @@ def fuzz_tally(report: str) -> Tally:
     return Tally(passed, len(failures), 0, failures)
 
 
+SLURM_PARTS = {
+    "slurm-22.05": {"LATTICE_LAB_SLURM": "22.05"},
+    "slurm-24.11": {"LATTICE_LAB_SLURM": "24.11"},
+    "slurm-26.05": {"LATTICE_LAB_SLURM": "26.05"},
+    "slurm-26.05-auth": {"LATTICE_LAB_SLURM": "26.05", "LATTICE_LAB_AUTH": "slurm"},
+}
+"""The gate's stories on each release."""
+SHOWN = (*SLURM_PARTS, "vm", "vm-22.05", *(f"python-{version}" for version in RELEASES))
+"""The parts that docs/operate/slurm.md shows, test by test."""
+
 PARTS: dict[str, Runner] = {
     "lab": _pytest(*_TWO_LABS, "-m", "not long and not timing and not vm", *_LAB_TESTS),
     "long": _pytest(*_TWO_LABS, "-m", "long and not timing and not vm", "tests"),
     "vm": _pytest("-m", "vm and not timing", "tests"),
+    "vm-22.05": _pytest("-m", "vm and not timing", "tests", LATTICE_LAB_SLURM="22.05"),
+    **{
+        part: _pytest(*_THREE_LABS, "-m", _STORIES, *_LAB_TESTS, **environment)
+        for part, environment in SLURM_PARTS.items()
+    },
+    **{f"python-{version}": _python(version) for version in RELEASES},
     "timing": _pytest("-m", "timing and not vm", "tests"),
     "properties": _pytest(
         *("-n", "2", "-m", "hypothesis and not lab", "tests/unit", "tests/contract"),
@@ -172,7 +231,9 @@ def run(part: str) -> Result:
     commit = _git("rev-parse", "--short=12", "HEAD").strip()
     with TemporaryDirectory() as folder:
         found = PARTS[part](Path(folder), begun + LONGEST_S)
-    in_a_vm = part == "vm"
+    in_a_vm = part.startswith("vm")
+    if part not in SHOWN:
+        found = replace(found, tests={})
     result = Result(
         part=part,
         date=datetime.now(UTC).date().isoformat(),

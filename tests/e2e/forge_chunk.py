@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from backports import zstd
 from grpc import aio
 
 from lattice.agent.certificates import LocalCertificates
 from lattice.agent.identity_issuer import dial_terms
 from lattice.agent.identity_store import IdentityStore
+from lattice.base.zstd import zstd
 from lattice.domain.logchunk import (
     FRAME_BYTES,
     ChunkIndex,

@@ -20,9 +20,9 @@ from itertools import accumulate
 from typing import Annotated
 
 import msgspec
-from backports import zstd
 
 from lattice.base.packed_text import BadPackedText, expanded
+from lattice.base.zstd import zstd
 from lattice.domain.logs import (
     LATEST_MS,
     Gap,

@@ -20,10 +20,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
-from backports import zstd
-
 from lattice.base.errors import UsageError
 from lattice.base.signatures import SigningKey
+from lattice.base.zstd import zstd
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.logchunk import (
     FRAME_BYTES,

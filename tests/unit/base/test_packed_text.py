@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.packed_text import BadPackedText, can_expand, expanded
+from lattice.base.zstd import zstd
 
 
 @given(st.binary(max_size=2000))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.zstd import zstd
 from lattice.domain.logchunk import (
     FRAME_BYTES,
     MOST_MARKS,

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.zstd import zstd
 from lattice.domain.logchunk import (
     FRAME_BYTES,
     BadChunk,

@@ -21,8 +21,23 @@ REPORT = """<testsuites><testsuite>
 
 def test_a_report_is_counted() -> None:
     assert tally(REPORT) == Tally(
-        passed=1, failed=2, skipped=1, failures=["tests.a::test_two", "tests.b::test_three"]
+        passed=1,
+        failed=2,
+        skipped=1,
+        failures=["tests.a::test_two", "tests.b::test_three"],
+        tests={
+            "tests.a::test_one": "passed",
+            "tests.a::test_two": "failed",
+            "tests.b::test_three": "failed",
+            "tests.b::test_four": "skipped",
+        },
     )
+
+
+def test_two_tallies_are_added() -> None:
+    one = Tally(2, 1, 0, ["a"], {"a": "failed", "b": "passed", "c": "passed"})
+    other = Tally(0, 0, 1, [], {"d": "skipped"})
+    assert one + other == Tally(2, 1, 1, ["a"], one.tests | other.tests)
 
 
 def test_each_fuzzed_target_is_a_case() -> None:

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
+from lattice.base.zstd import zstd
 from lattice.features.logs.node import compressor as compressing
 from lattice.features.logs.node.capture import Added, JobCapture, Stream
 from lattice.features.logs.node.compressor import FrameCompressor
