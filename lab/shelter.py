@@ -20,6 +20,8 @@ from lab.other_python import PYTHONS
 from lab.slurm_root import ROOTS, SlurmRoot
 
 _HOMES = (Path("/home"), Path("/root"))
+_MODULES = Path("/usr/lib/modules")
+"""Of the machine's kernels, of which the VM node boots one."""
 _CHECKOUT = Path(__file__).resolve().parents[1]
 
 SHELTER = r"""
@@ -95,7 +97,7 @@ def kept_paths(root: SlurmRoot | None = None) -> list[str]:
     if root is None:
         below = {path for path in needed if any(path.is_relative_to(home) for home in _HOMES)}
     else:
-        below = needed | {each for each in (ROOTS, PYTHONS) if each.exists()}
+        below = needed | {each for each in (ROOTS, PYTHONS, _MODULES) if each.exists()}
         if Path(sys.base_prefix) == Path("/usr"):
             # A Python of the distribution: its release stands in the names of its files.
             files = {Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))}

@@ -33,7 +33,11 @@ LONGEST_S = 3600.0
 _TIDYING_S = 120.0
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
-_UNIT_TESTS = ("tests/contract", "tests/unit")
+_OF_TOOLS = ("bench", "fuzz", "lab", "scripts")
+_UNIT_TESTS = (
+    *("tests/contract", "tests/unit"),
+    *(f"--ignore=tests/unit/{name}" for name in _OF_TOOLS),
+)
 _WITHOUT_LAB = "not lab and not long and not timing and not vm"
 _STORIES = "not long and not timing and not vm and (story or (contract and lab))"
 """As in .ci/run."""
@@ -323,7 +327,8 @@ def main() -> int:
     if unknown := sorted(set(parts) - set(PARTS)):
         asked.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     # What only the long stories need, PyTorch above all.
-    subprocess.run([str(ROOT / "scripts" / "setup"), "long"], check=True)
+    setup = [str(ROOT / "scripts" / "setup"), *(["long"] if "long" in parts else [])]
+    subprocess.run(setup, check=True)
     # A background job of a shell ignores SIGINT, and pytest would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     results = [run(part) for part in parts]

@@ -65,7 +65,7 @@ def seeds() -> Iterable[bytes]:
         b"TSwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
         b"SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[0-1]\n"
     )
-    yield b"OJobId=7\n   BatchHost=n1\n   StdErr=/home/a/7.err\n   StdOut=/home/a/7.out\n"
+    yield b"OJobId=7 JobName=a\n   BatchHost=n1\n   StdErr=/home/a/7.err\n   StdOut=/home/a/7.out\n"
     yield b"A1|lab|physics|alice\n2|lab|physics|\n3|other|x|bob\n"
     yield b"E12|1700000000|1:0\n13|1700000001|0:9\n"
     yield b"Ggpu:a100:2(IDX:0-1),gpu:h100:1(IDX:4),craynetwork:4"
@@ -121,7 +121,9 @@ def _topology(text: str) -> None:
 
 
 def _outputs(text: str) -> None:
-    found = parse_outputs(text)
+    found = parse_outputs(text, 7)
+    if found is None:
+        return
     for path in found.files.values():
         assert path.startswith("/")
         assert "\n" not in path

@@ -28,6 +28,7 @@ from lattice.domain.logchunk import (
     verify,
 )
 from lattice.domain.logs import LogKind
+from tests.nesting import DEEP, DEPTH
 
 MARK = b"LATTICE1"
 MUCH_BYTES = 48 * 1024 * 1024
@@ -183,9 +184,6 @@ def test_a_frame_that_unpacks_to_very_much() -> None:
     bounded(with_index(bomb, text.encode()))
 
 
-DEEP = b"[" * 3000 + b"]" * 3000
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -197,7 +195,7 @@ DEEP = b"[" * 3000 + b"]" * 3000
 )
 def test_an_index_that_nests_too_deeply_is_none(text: bytes) -> None:
     bounded(with_index(b"", text.replace(b'"deep"', DEEP)))
-    bounded(with_index(b"", text.replace(b'"deep"', b'{"a":' * 3000 + b"1" + b"}" * 3000)))
+    bounded(with_index(b"", text.replace(b'"deep"', b'{"a":' * DEPTH + b"1" + b"}" * DEPTH)))
 
 
 @pytest.mark.spec("LOG-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -35,6 +36,9 @@ from lattice.probes.registry import Registry
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.nvml.library import load, run_with
 
+pytestmark = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="the library is compiled, and there is no C compiler"
+)
 GIB = 2**30
 
 

@@ -24,6 +24,7 @@ from tests.fakes.identity_provider import (
     b64,
     signed,
 )
+from tests.nesting import DEEP
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -305,7 +306,7 @@ def test_base64url_has_one_text_for_each_value(data: bytes) -> None:
         b"[]",
         b"",
         b"{} {}",
-        b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"a":' + DEEP + b"}",
         b'{"a":' + b"9" * 5000 + b"}",
         b"\xef\xbb\xbf{}",
     ],

@@ -12,6 +12,7 @@ import pytest
 from lattice.base.errors import UsageError
 from lattice.domain.logs import LogKind, LogSource, Position, StreamName
 from lattice.features.logs.service.cursor import read_cursor, write_cursor
+from tests.nesting import DEEP
 
 NAME = StreamName("n1", LogKind.STDERR, LogSource("0", 3, 2))
 
@@ -44,4 +45,4 @@ def test_a_place_that_no_stream_has_is_refused(told: dict[str, Any]) -> None:
 
 def test_a_cursor_that_nests_too_deeply_is_refused() -> None:
     with pytest.raises(UsageError):
-        read_cursor(packed(b'{"attempt":1,"x":%s,"places":{}}' % (b"[" * 5000 + b"]" * 5000)))
+        read_cursor(packed(b'{"attempt":1,"x":%s,"places":{}}' % DEEP))

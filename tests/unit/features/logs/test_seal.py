@@ -23,6 +23,7 @@ from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seals
 from tests.fakes.manual_clock import ManualClock
+from tests.nesting import DEEP
 from tests.unit.domain.test_logchunk import chunk_of
 from tests.unit.features.logs.test_reading import ALICE, Site, noise, numbered, texts_of
 
@@ -357,7 +358,7 @@ async def test_a_seal_with_a_node_that_no_key_can_name_does_not_hold() -> None:
 @pytest.mark.parametrize("text", [b'{"x":%s,"streams":[]}', b'{"streams":[%s]}', b'{"key":%s}'])
 async def test_a_seal_that_nests_too_deeply_does_not_hold(text: bytes) -> None:
     site = await Sealed().sealed()
-    content = text % (b"[" * 5000 + b"]" * 5000)
+    content = text % DEEP
     await site.change(site.metadata_key, content)
     with pytest.raises(BrokenSeal):
         await site.seals.of(site.name)

@@ -30,6 +30,7 @@ from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import MOST_AT_ONCE, FileTail
+from tests.nesting import DEEP
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 FAILPOINTS = (
@@ -368,7 +369,7 @@ GAP = b'{"type":"gap","offset":0,"line":0,"cause":"%s","lost_bytes":null,"time_m
         ENTRY.replace(b"%s", b"2,[7,5]"),
         ENTRY.replace(b"%s", b"2,[8,999999999999999]"),
         ENTRY.replace(b"%s", b"5,[8,5]"),
-        ENTRY.replace(b"%s", b"2,[8,5],false," + b"[" * 5000 + b"]" * 5000),
+        ENTRY.replace(b"%s", b"2,[8,5],false," + DEEP),
     ],
     ids=["no marks", "half a mark", "short marks", "no date", "other lines", "deep"],
 )
