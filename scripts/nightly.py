@@ -332,6 +332,8 @@ def main() -> int:
     # A background job of a shell ignores SIGINT, and pytest would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     results = [run(part) for part in parts]
+    if set(parts) & set(SHOWN):
+        subprocess.run([sys.executable, "-m", "scripts.slurm_page"], cwd=ROOT, check=True)
     for each in results:
         print(
             f"{each.part}: {each.passed} passed, {each.failed} failed, {each.skipped} skipped "
