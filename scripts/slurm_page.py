@@ -8,7 +8,6 @@ the newest results in bench/results alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +74,7 @@ def by_function(tests: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, became in tests.items():
         place, _, function = name.partition("::")
-        path = f"{place.replace('.', '/')}.py::{re.sub(r'\[.*', '', function)}"
+        path = f"{place.replace('.', '/')}.py::{function.partition('[')[0]}"
         found[path] = min(became, found.get(path, became), key=worst.index)
     return found
 
