@@ -103,6 +103,7 @@ class RecordedCommands(SlurmCommands):
         self.exit_codes_asked: list[list[int]] = []
         self.missing = False
         self.job_text = ""
+        self.used_text = ""
         self.failure: CommandFailed | None = None
 
     async def topology(self) -> str:
@@ -110,6 +111,9 @@ class RecordedCommands(SlurmCommands):
 
     async def associations(self, cluster: str) -> str:  # noqa: ARG002
         return self._printed(self.associations_text)
+
+    async def used(self, job_id: int) -> str:  # noqa: ARG002
+        return self._printed(self.used_text)
 
     async def job_shown(self, job_id: int) -> str:  # noqa: ARG002
         if self.failure is not None:

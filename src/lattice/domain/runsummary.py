@@ -274,6 +274,8 @@ class AccountedUse:
     cpu_seconds: float | None = None
     largest_task_bytes: float | None = None
     """Resident memory of the largest task. It is a node's only if each node has one task."""
+    largest_task_gpu_bytes: float | None = None
+    """GPU memory of the task with the most, if Slurm gathers it (`gres/gpumem`)."""
     energy_joules: float | None = None
     """The energy of its nodes, if Slurm measures it."""
 

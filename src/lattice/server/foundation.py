@@ -10,7 +10,6 @@ import structlog
 
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.signedstate import SignedStateStore
-from lattice.adapters.slurm.job_details import SlurmAccounting
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.stateview import WatchedStateView
@@ -234,7 +233,7 @@ def _foundation(
         replicas=cluster.view.ids,
         scheduler=scheduler,
         operator=SlurmNodeOperator(commands),
-        accounting=SlurmAccounting(commands),
+        accounting=scheduler.accounting,
         job_files=scheduler.job_files,
         views=config.views,
         state=state,

@@ -67,6 +67,10 @@ class Dialect:
         """The full path of a list such as `jobs`, as the server writes it."""
         return self.lists[name].path
 
+    def is_at_least(self, version: str) -> bool:
+        """True from this schema version on."""
+        return _order(self.version) >= _order(version)
+
     def offers(self, name: str, parameter: str) -> bool:
         """True if the list takes this query parameter: an unknown one is an error."""
         return parameter in self.lists[name].parameters

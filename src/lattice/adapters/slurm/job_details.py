@@ -1,11 +1,11 @@
-"""A job's output files, from slurmrestd or `scontrol`, and what an attempt used, from `sacct`.
+"""A job's output files, and what an attempt used: from slurmrestd, or from commands before.
 
 Before v0.0.43, slurmrestd omits default names of files, and returns patterns unexpanded. `scontrol`
 prints all tasks of an array for the task that has the array's id. The paths are text of the job's
 owner: they are opened with the owner's rights and never with ours.
 
-In `sacct` the line of a job is followed by those of its steps. Another run of the same job id has
-its own line; its start time distinguishes it.
+Before v0.0.40, steps come from `sacct`. There the line of a job is followed by those of its steps.
+Another run of the same job id has its own line; its start time distinguishes it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
 from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
 from lattice.adapters.slurm.dialect import Dialect, Dialects
 from lattice.adapters.slurm.rest import SlurmRest
+from lattice.adapters.slurm.schema.steps import run_use
 from lattice.base.errors import NotFound
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.nodejobs import CLOCK_SLACK_S
@@ -84,6 +85,7 @@ def parse_outputs(shown: str, job_id: int) -> NamedOutputs | None:
     return named_outputs(found.get("BatchHost"), found.get("StdOut"), found.get("StdErr"))
 
 
+_WITH_STEPS = "v0.0.40"
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
@@ -93,12 +95,24 @@ _COLUMNS = 5
 class SlurmAccounting:
     """The port `Accounting` for one Slurm cluster."""
 
-    def __init__(self, commands: SlurmCommands) -> None:
+    def __init__(self, commands: SlurmCommands, rest: SlurmRest, dialects: Dialects) -> None:
         self._commands = commands
+        self._rest = rest
+        self._dialects = dialects
 
     async def used(self, attempt: JobAttempt) -> AccountedUse | None:
-        text = await self._commands.used(attempt.allocation.job_id)
-        return read_used(text, attempt.attempt.started)
+        job_id, started = attempt.allocation.job_id, attempt.attempt.started
+        dialect = await self._dialects.past()
+        if not dialect.is_at_least(_WITH_STEPS):
+            return read_used(await self._commands.used(job_id), started)
+        path = dialect.path("jobs")
+        asked = {"step": str(job_id), "show_duplicates": "true"}
+        reply = await self._rest.get(path, asked, timeout_s=_TIMEOUT_S)
+        answer = checked(read_answer(reply.body, "jobs"), reply.status, path)
+        for use in map(run_use, answer.records):
+            if use is not None and use.job_id == job_id and _is_near(str(use.started), started):
+                return use.used
+        return None
 
 
 def read_used(text: str, started: datetime | None) -> AccountedUse | None:
@@ -124,8 +138,8 @@ def read_used(text: str, started: datetime | None) -> AccountedUse | None:
     )
 
 
-def _is_near(begun: str, started: datetime) -> bool:
-    if not (begun.isascii() and begun.isdigit()):
+def _is_near(begun: str, started: datetime | None) -> bool:
+    if started is None or not (begun.isascii() and begun.isdigit()):
         return False
     return abs(int(begun) - started.timestamp()) <= CLOCK_SLACK_S
 

@@ -24,7 +24,7 @@ from lattice.adapters.slurm.accounts import AccountsReader
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.first_submit import Origins, steady_attempts
-from lattice.adapters.slurm.job_details import SlurmJobFiles
+from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
 from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import Raw
@@ -171,6 +171,7 @@ class SlurmScheduler:
         self._fresh_polls: set[asyncio.Task[None]] = set()
         dialects = Dialects(rest, known_schemas(), clock)
         self.job_files = SlurmJobFiles(commands, rest, dialects)
+        self.accounting = SlurmAccounting(commands, rest, dialects)
         controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
             rest,

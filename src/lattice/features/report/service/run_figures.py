@@ -21,6 +21,7 @@ NO_GPUS = "it had no GPU"
 TOO_SHORT = "the run was too short for it"
 WHOLE_NODES = "of its whole nodes, which others may have used too"
 LARGEST_TASK = "its largest task; newer releases of Slurm count its page cache, too"
+LARGEST_GPU_TASK = "its task with the most"
 _ORDER = {each.value: rank for rank, each in enumerate(Provenance)}
 _SINCE_BOOT = frozenset({"gpu_energy_joules_total"})
 """These counters start before the run: only their increase belongs to it."""
@@ -152,6 +153,7 @@ def with_accounted(
     known = {
         Use.CPU_SECONDS: (accounted.cpu_seconds, ""),
         Use.MEMORY_PEAK: (accounted.largest_task_bytes, LARGEST_TASK),
+        Use.GPU_MEMORY_PEAK: (accounted.largest_task_gpu_bytes, LARGEST_GPU_TASK),
         Use.NODE_ENERGY: (accounted.energy_joules, ""),
     }
     found = []
