@@ -100,8 +100,9 @@ async def test_each_task_of_an_array_has_its_own_file(
 async def test_what_a_run_used_is_what_sacct_says(
     quiet_lab: Lab, slurm: SlurmScheduler, commands: SlurmCommands
 ) -> None:
-    work = "python3 -c 'x = bytearray(60 << 20); sum(range(20_000_000))'; sleep 5"
-    job = quiet_lab.sbatch("alice", "--mem=300M", wrap=f"srun {work}")
+    # Slurm samples every two seconds.
+    work = "import time; x = bytearray(60 << 20); sum(range(20_000_000)); time.sleep(5)"
+    job = quiet_lab.sbatch("alice", "--mem=300M", wrap=f"srun python3 -c '{work}'")
     quiet_lab.wait_job_state(job, "COMPLETED", timeout_s=120)
     past = await finished(slurm, job)
     attempt = JobAttempt(past, attempts_of(past)[-1])
