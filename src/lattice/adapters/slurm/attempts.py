@@ -16,7 +16,8 @@ Slurm gives a requeued job a new submit time at that moment. A job that complete
 further row, however similar the next one is.
 
 A run that is resized gets another row. From Slurm 26.05 on it has the unique id of the run. Before,
-it follows a row in the state RESIZING, and its submit time is its start.
+it follows a row in the state RESIZING. Its submit time is that of the change, and so is its start
+until the run ends. Then its start is that of the run.
 """
 
 from __future__ import annotations
@@ -116,9 +117,10 @@ def _same_run(one: Allocation, other: Allocation) -> bool:
         return False
     if one.sluid and other.sluid:
         return one.sluid == other.sluid
-    if one.state is State.RESIZING and one.name == other.name and other.submitted == other.started:
+    if one.submitted == other.submitted:
         return True
-    return one.submitted == other.submitted
+    resized = one.state is State.RESIZING and one.name == other.name
+    return resized and other.started in (one.started, other.submitted)
 
 
 def _goes_on(before: PastRow, row: PastRow) -> bool:

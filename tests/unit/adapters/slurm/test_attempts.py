@@ -178,13 +178,14 @@ def test_a_resized_run_is_one_run_from_its_first_start() -> None:
 
 
 @pytest.mark.parametrize("sluid", ["", "s6XDM7R75DV400"])
-def test_the_new_size_of_a_run_has_a_submit_time_of_its_own(sluid: str) -> None:
-    """As 22.05, 24.11 and 26.05 write it."""
+@pytest.mark.parametrize("last_start", [2, 70])
+def test_the_new_size_of_a_run_has_a_submit_time_of_its_own(sluid: str, last_start: float) -> None:
+    """As 22.05, 24.11 and 26.05 write it; the start depends on whether the run has ended."""
     (folded,) = fold(
         [
             row(State.RESIZING, start=2, end=None, nodes="n[1-4]", sluid=sluid),
             row(State.RESIZING, submit=50, start=50, end=None, nodes="n[1-2]", sluid=sluid),
-            row(State.COMPLETED, submit=70, start=70, end=90, nodes="n1", sluid=sluid),
+            row(State.COMPLETED, submit=70, start=last_start, end=90, nodes="n1", sluid=sluid),
         ]
     )
     assert folded.attempts == ()
