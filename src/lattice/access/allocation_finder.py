@@ -33,6 +33,8 @@ from lattice.domain.source import AGREED, PAST, Source
 
 PATIENCE_S = 3.0
 """How long a caller that has live data waits for the accounting store."""
+LONGEST_PATIENCE_S = 8.0
+"""How long any other caller waits: less than a client waits for the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class AllocationFinder:
         is_live = bool(self._families(reading, (), reach, reference))
         past, past_source = await self.past(
             PastQuestion(scope=reach.widest, reference=reference),
-            patience_s=PATIENCE_S if is_live else None,
+            patience_s=PATIENCE_S if is_live else LONGEST_PATIENCE_S,
         )
         families = self._families(reading, past, reach, reference)
         sources = [reading.source, past_source]
@@ -97,7 +99,7 @@ class AllocationFinder:
             again = _Reach(scope, newest, asked_at)
             if again.widest != reach.widest:
                 question = PastQuestion(scope=again.widest, reference=reference)
-                past, past_source = await self.past(question)
+                past, past_source = await self.past(question, patience_s=LONGEST_PATIENCE_S)
             families = self._families(reading, past, again, reference)
             sources = [reading.source, past_source, *shares_source]
         if not families:
@@ -173,7 +175,7 @@ class AllocationFinder:
         return self._clock.now() if reading.source.ok else reading.cluster.read_at
 
     async def past(
-        self, question: PastQuestion, *, patience_s: float | None = None
+        self, question: PastQuestion, *, patience_s: float
     ) -> tuple[tuple[Allocation, ...], Source]:
         """From the accounting store; empty, with the reason, while it does not answer."""
         try:

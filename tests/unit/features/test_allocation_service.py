@@ -116,6 +116,11 @@ async def test_an_accounting_store_that_hangs_delays_no_live_data(
     card = await service.card(ALICE, "1")
     assert card.allocation.state is State.RUNNING
     assert [each.error for each in card.sources] == [None, "slurmdbd gave no answer within 3 s"]
+    # Without live data, and still before a client gives up.
+    with pytest.raises(Unavailable):
+        await service.card(ALICE, "777")
+    with pytest.raises(Unavailable, match="no answer within 8 s"):
+        await service.history(ALICE, HistoryQuery())
 
 
 @pytest.mark.spec("AUTH-12")

@@ -274,7 +274,10 @@ class SlurmScheduler:
                 )
                 return await self._exits.filled(found)
         except TimeoutError:
-            raise Unavailable(f"slurmdbd gave no answer within {patience_s:g} s") from None
+            raise Unavailable(
+                f"slurmdbd gave no answer within {patience_s:g} s",
+                hint="Try again in some seconds: a late answer is kept for a while.",
+            ) from None
 
     async def run(self) -> None:
         """Update the reading until cancelled."""

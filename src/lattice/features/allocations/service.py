@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from lattice.access.actor import Actor
-from lattice.access.allocation_finder import PATIENCE_S, AllocationFinder, Found
+from lattice.access.allocation_finder import LONGEST_PATIENCE_S, PATIENCE_S, AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
@@ -88,7 +88,7 @@ class AllocationService:
         question = PastQuestion(
             scope=scope, since=since, until=query.until, states=frozenset(query.states)
         )
-        past = await self._scheduler.past(question)
+        past = await self._scheduler.past(question, patience_s=LONGEST_PATIENCE_S)
         found = [each for each in past if scope.covers(each) and _asked(each, query)]
         found = with_elapsed(found, self._finder.counted_to(reading))
         return _page(found, query, (Source(name=PAST, ok=True, as_of=now, age_s=0.0),))
