@@ -52,6 +52,10 @@ class OtherPython:
         made_of = sha256(self.root.folder.name.encode() + packages).hexdigest()[:8]
         return PYTHONS / f"{self.version}-{made_of}"
 
+    @property
+    def _packages(self) -> Path:
+        return self._folder / "lib" / f"python{self.version}" / "site-packages"
+
     def ensure(self) -> None:
         """Make it if it is missing, and install the checkout's Lattice in it."""
         self.root.ensure()
@@ -71,8 +75,14 @@ class OtherPython:
         self._install("--require-hashes", "-r", str(_CHECKOUT / "requirements" / "dev.txt"))
         for name, module in _PROGRAMS.items():
             program = self._folder / "bin" / name
-            program.write_text(f"#!{self.executable}\nfrom {module} import main\nmain()\n")
+            program.write_text(
+                f"#!{self.executable}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
+            )
             program.chmod(0o755)
+        for program in (self._packages / "bin").iterdir():  # py-spy, for stacks
+            beside = self._folder / "bin" / program.name
+            if not beside.exists():
+                beside.symlink_to(program)
         (self._folder / ".complete").touch()
 
     def _run(self, *words: str) -> None:
@@ -85,6 +95,5 @@ class OtherPython:
             raise LabError(f"Python {self.version}: {done.stderr or done.stdout}")
 
     def _install(self, *words: str) -> None:
-        packages = self._folder / "lib" / f"python{self.version}" / "site-packages"
         uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python-version"]
-        run([*uv, self.version, "--target", str(packages), *words], timeout_s=900)
+        run([*uv, self.version, "--target", str(self._packages), *words], timeout_s=900)

@@ -157,6 +157,7 @@ async def test_a_connection_costs_little_memory_before_it_says_anything(
     monkeypatch.setattr(_SslProtocol, "max_size", 256 * 1024)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert(HOST).configure_cert(context)
+    gc.collect()  # of tests before
     async with serving(faces, PATIENT, tls=context) as site, site.dialled():
         await eventually_async(lambda: site.connections.open == 1)
         protocols = [each for each in gc.get_objects() if isinstance(each, _SslProtocol)]
