@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from lattice.helper.jobgroups import is_of_guests
 from lattice.helper.privilege import Kernel, become
 from lattice.helper.target import CHANGED, ProbeTarget
 
@@ -169,12 +170,10 @@ def _join(folder: str) -> None:
     with suppress(FileNotFoundError):
         _write(f"{folder}/tasks", b"0")
         return
-    with suppress(FileNotFoundError):
-        _write(f"{folder}/cgroup.procs", b"0")
-        return
-    # Slurm has not needed it yet, or the guest before has just left (`leave_guests`).
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o755)  # noqa: PTH102
+    if is_of_guests(folder):
+        # Slurm has not needed it yet, or the guest before has just left (`leave_guests`).
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o755)  # noqa: PTH102
     _write(f"{folder}/cgroup.procs", b"0")
 
 

@@ -141,13 +141,18 @@ class JobGroups:
         return sorted(steps, key=lambda step: (not step.name[0].isdigit(), _order(step.name)))
 
 
+def is_of_guests(folder: str) -> bool:
+    """True for a folder that guests make for themselves."""
+    return os.path.basename(folder) == _SPECIAL  # noqa: PTH119
+
+
 def leave_guests(folder: str) -> bool:
     """Remove a folder that was made for guests; False while a process is in it.
 
     Slurm does not know it and would leave it, and the folders around it, when the job ends. If
     that has happened, they are removed, too.
     """
-    if os.path.basename(folder) != _SPECIAL:  # noqa: PTH119
+    if not is_of_guests(folder):
         return True
     try:
         os.rmdir(folder)  # noqa: PTH106

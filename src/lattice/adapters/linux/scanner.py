@@ -243,7 +243,8 @@ class JobScanner:
             self._read_all(due)
         self._again = {path: at for path, at in self._again.items() if path in self._read}
         self._nameless = {path: at for path, at in self._nameless.items() if path in self._read}
-        return [job for path, (_, job) in self._read.items() if self._named(path, job)]
+        jobs = [job for path, (_, job) in self._read.items() if self._named(path, job)]
+        return [job for job in jobs if not _is_left_over(job)]
 
     def _read_all(self, due: Mapping[_Key, tuple[JobGroup, NodeJob | None]]) -> None:
         """Read each job, as far as its processes can be read. `due` has its last reading."""
@@ -367,6 +368,15 @@ def _log_unread(job: NodeJob) -> None:
         _log.warning("job %d: the kernel holds whoever reads its processes: %s", job.id, pids)
     else:
         _log.warning("job %d: its processes can be read again", job.id)
+
+
+def _is_left_over(job: NodeJob) -> bool:
+    """True if Slurm has ended the job, and a folder that Slurm does not know keeps its groups.
+
+    A process that outlived its terminal was in it. The number shows that daemons were there.
+    """
+    known = job.sluid is not None and job.id > 0 and not job.unread
+    return known and not job.daemons and not job.processes
 
 
 def _same_attempt(one: JobGroup, other: JobGroup) -> bool:

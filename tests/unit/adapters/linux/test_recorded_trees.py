@@ -127,6 +127,22 @@ async def test_a_folder_without_a_time_of_its_own_keeps_its_identity(tmp_path: P
     assert len(set(seen)) == 1
 
 
+async def test_groups_that_outlive_their_job_are_no_job(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    (tree.cgroup / "cgroup.controllers").touch()
+    step = "system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_extern"
+    tree.group(f"{step}/slurm", tree.process(title="slurmstepd: [77.extern]", uid=0))
+    tree.group(f"{step}/user/task_special")
+    clock = ManualClock()
+    node = NodeJobs(tree.roots, clock, birth=tree.birth)
+    await node.refresh()
+    assert [job.id for job in node.jobs.values()] == [77]
+    tree.group(f"{step}/slurm")
+    clock.advance(60)
+    await node.refresh()
+    assert not node.jobs
+
+
 async def test_a_number_that_never_comes_is_waited_for_once(tmp_path: Path) -> None:
     tree = NodeTree(tmp_path)
     (tree.cgroup / "cgroup.controllers").touch()
