@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-DEPTH = 5_000 if sys.version_info < (3, 14) else 2_000_000
-"""From 3.14 on the size of the stack decides, not a number of levels."""
+DEPTH = 5_000 if sys.version_info < (3, 12) else 2_000_000
+"""Newer ones allow more levels in C, or all that the stack holds."""
 DEEP = b"[" * DEPTH + b"]" * DEPTH
