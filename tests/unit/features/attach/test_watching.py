@@ -11,7 +11,7 @@ import pytest
 
 from lattice.access.actor import Actor
 from lattice.base.errors import LoginRequired, PermissionRefused, Unavailable
-from lattice.domain.allocation import ExitCode, State
+from lattice.domain.allocation import Allocation, ExitCode, State
 from lattice.domain.lock import Lock, LockKind
 from lattice.domain.pipe import Pipe
 from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind
@@ -53,6 +53,10 @@ class Scene:
         self.standing = SocketCaller(
             Actor(sub="alice-1", user="alice"), self._authorise, "Bearer x"
         )
+        self.begin(job)
+
+    def begin(self, job: Allocation) -> None:
+        """Open a session of this job now."""
         self.watch = SessionWatch(
             self.scheduler,
             self.links,  # type: ignore[arg-type]
@@ -206,6 +210,21 @@ async def test_the_end_of_the_job_is_said_and_then_waited_for(scene: Scene) -> N
     assert told[1] == Ended(
         reason=EndReason.JOB_ENDED, words=f"job 1 ended: FAILED 3:0 at {at:%H:%M:%S} UTC"
     )
+
+
+@pytest.mark.spec("ATTACH-6")
+async def test_a_list_older_than_the_session_is_no_end(scene: Scene) -> None:
+    """slurmdbd may have a new job some seconds before the list of slurmctld is read again."""
+    jobs, scene.scheduler.allocations = scene.scheduler.allocations, []
+    scene.scheduler.read()
+    scene.scheduler.down = True
+    scene.clock.advance(1)
+    scene.begin(jobs[0])
+    assert await scene.after(3) == []
+    scene.scheduler.allocations, scene.scheduler.down = jobs, False
+    assert await scene.after(3) == []
+    scene.change(state=State.PENDING, started=None)
+    assert kinds(list(await scene.watch.farewell())) == [EndReason.REQUEUED]
 
 
 async def test_a_job_that_slurm_forgot_is_over(scene: Scene) -> None:

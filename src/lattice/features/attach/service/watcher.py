@@ -80,6 +80,7 @@ class SessionWatch:
         self._over_s: float | None = None
         self._over_text = ""
         self._checked_s = clock.monotonic()
+        self._found_at = clock.now()
 
     async def check(self) -> tuple[SessionMessage, ...]:
         """What is new; nothing follows an `Ended`."""
@@ -123,6 +124,9 @@ class SessionWatch:
             return
         self._sent.discard(NoticeKind.STATE_OLD)
         job = self._now(reading.cluster)
+        if job is None and reading.cluster.read_at < self._found_at:
+            # A new job was found in slurmdbd; this list of slurmctld's is older than the job.
+            return
         if job is None or job.state.finished or self._runs_anew(job):
             yield from self._job_over(job)
             return
