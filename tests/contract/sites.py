@@ -196,7 +196,7 @@ class SlurmSite:
         self._lab = lab
         self._rest = SlurmRest(f"unix:{lab.slurm.files.rest_socket}")
         commands = SlurmCommands(lab.layout.slurm_conf, prefix=lab.control.room.argv([]))
-        self._slurm = SlurmScheduler("lab", self._rest, commands, VIEWS, SystemClock(), 0.5)
+        self._slurm = SlurmScheduler(self._rest, commands, VIEWS, SystemClock(), 0.5)
         self._daemons = {"slurmctld": lab.slurm.ctld, "slurmdbd": lab.slurm.dbd}
 
     @property

@@ -34,7 +34,7 @@ def commands(quiet_lab: Lab) -> SlurmCommands:
 @pytest.fixture
 async def slurm(quiet_lab: Lab, commands: SlurmCommands) -> AsyncIterator[SlurmScheduler]:
     rest = SlurmRest(f"unix:{quiet_lab.slurm.files.rest_socket}")
-    scheduler = SlurmScheduler("lab", rest, commands, Vclusters(), SystemClock(), 0.5)
+    scheduler = SlurmScheduler(rest, commands, Vclusters(), SystemClock(), 0.5)
     await scheduler.refresh()
     yield scheduler
     await scheduler.past_reader.aclose()

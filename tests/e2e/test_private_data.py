@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -49,3 +50,30 @@ def test_an_operator_right_is_enough_for_a_server(
     # A tenant admin has the tenant's, by Lattice's own rules.
     eventually(lambda: carol.sees("status", "--all"), lambda seen: str(his) in seen)
     assert str(hers) not in carol.sees("status", "--all")
+
+
+@pytest.fixture
+def no_right(quiet_lab: Lab) -> Iterator[None]:
+    """The servers' account sees what anybody sees in Slurm."""
+    level = ["sacctmgr", "-i", "modify", "user", SERVER_USER, "set"]
+    quiet_lab.ctl([*level, "adminlevel=none"])
+    yield
+    quiet_lab.ctl([*level, "adminlevel=administrator"])
+
+
+@pytest.mark.long
+@pytest.mark.spec("ALLOC-7")
+@pytest.mark.usefixtures("no_right")
+def test_a_missing_right_is_told_with_the_command_that_gives_it(
+    quiet_lab: Lab, alice: Person
+) -> None:
+    """The servers look once a minute."""
+    told = eventually(lambda: alice.tries("status").err, lambda err: "PrivateData" in err)
+    assert "Allocations are missing: Slurm hides jobs and past jobs of others" in told
+    assert f"sacctmgr modify user {SERVER_USER} set adminlevel=operator" in told
+    ca = str(quiet_lab.layout.certificates / "ca.crt")
+    health = json.loads(
+        quiet_lab.ctl(["curl", "-sS", "--cacert", ca, quiet_lab.servers[0].url + "/healthz"]).stdout
+    )
+    assert health["status"] == "degraded"
+    assert "PrivateData" in health["note"]

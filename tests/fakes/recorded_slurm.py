@@ -105,6 +105,18 @@ class RecordedCommands(SlurmCommands):
         self.job_text = ""
         self.used_text = ""
         self.failure: CommandFailed | None = None
+        self.configuration_text = "ClusterName             = lab\nPrivateData             = none\n"
+        self.accounting_text = "PrivateData            = none\n"
+        self.admin_level_text = "None\n"
+
+    async def configuration(self) -> str:
+        return self.configuration_text
+
+    async def accounting_configuration(self) -> str:
+        return self._printed(self.accounting_text)
+
+    async def admin_level(self, user: str) -> str:  # noqa: ARG002
+        return self.admin_level_text
 
     async def topology(self) -> str:
         return self._printed(self.topology_text)

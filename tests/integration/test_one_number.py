@@ -31,6 +31,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.node_looks import InMemoryNodeLooks
+from tests.fakes.presences import NoPresences
 from tests.fakes.sharing import sharing_parts
 
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -102,7 +103,9 @@ class Site:
         return {each: track.values[len(track.values) // 2] for each, track in found.tracks.items()}
 
     async def diag(self) -> Mapping[Shown, float | None]:
-        senses = DataSources(facts=None, store=self.store, modes=lambda _: USUAL)
+        senses = DataSources(
+            facts=None, store=self.store, modes=lambda _: USUAL, presences=NoPresences()
+        )
         case = await CaseBuilder(senses, self.clock, Targets()).case(self.job, Topology())
         assert case.no_traces == ""
         newest: dict[Shown, list[float]] = {}

@@ -11,6 +11,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -30,6 +31,7 @@ from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
+from lattice.agent.self_check import SelfCheck
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.pauses import LoopPauses
@@ -121,8 +123,6 @@ async def run_until(
         await stack.enter_async_context(supervisor.running(*loops))
         settle()
         _log.info("running", extra={"node": settings.node, "version": __version__})
-        if missing := without_helper(settings.config.helper.socket):
-            _log.warning("no helper", extra={"missing": missing})
         pauses.start()
         await stop.wait()
         _log.info("stopping")
@@ -175,28 +175,22 @@ def _parts(
         {StreamKind.ATTACH: TerminalPassing(HelperTerminals(helper))},
     )
     stack.push_async_callback(sessions.aclose)
-    keeper = link.keeper = _keeper(
-        settings, identity, dialling, clock, sessions, telemetry.gpu_health.current
-    )
+    own = SelfCheck(socket, settings.config.state_dir)
+
+    def health() -> NodeHealth:
+        return replace(telemetry.gpu_health.current(), lacks=own.current())
+
+    keeper = link.keeper = _keeper(settings, identity, dialling, clock, sessions, health)
     return (
         Loop("identity", identity.run, OnFailure.RESTART),
         Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
         Loop("jobs", jobs.run, OnFailure.RESTART),
         Loop("link", keeper.run, OnFailure.RESTART),
         Loop("helper's clock", helper_time.run, OnFailure.RESTART),
+        Loop("self check", own.run, OnFailure.RESTART),
         *logs.loops(),
         *telemetry.loops(),
         *diag.loops(),
-    )
-
-
-def without_helper(socket: Path) -> str:
-    """What the agent can't do without a helper on its node; empty if there is one."""
-    if socket.is_socket():
-        return ""
-    return (
-        f"{socket} is not there: no terminals in jobs, no output files that only their owner may "
-        "read, no counters that only root may; everything else is served"
     )
 
 

@@ -48,6 +48,8 @@ class NodeHealth:
 
     health: HealthState = HealthState.UNKNOWN
     words: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """What the agent itself lacks on the node, such as its helper, and what to do."""
 
 
 NOT_LOOKED = NodeHealth()
@@ -66,6 +68,8 @@ class NodeAgent:
     health: HealthState = HealthState.UNKNOWN
     """Of the node's GPUs, as the agent last reported."""
     health_words: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """What is wrong with the agent itself, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

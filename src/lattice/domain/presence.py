@@ -69,6 +69,10 @@ class Presence:
     agent_version: str = ""
     registered: float
     """When an agent of this node was first seen."""
+    earlier_boot_id: str = ""
+    """The boot id of the link before, if it was another."""
+    doubled: float = 0.0
+    """When a boot id came back that another had followed: two machines use one certificate."""
     health: NodeHealth = NOT_LOOKED
 
 
@@ -79,6 +83,10 @@ class Times:
     degraded_after_s: float = 30.0
     down_after_s: float = 90.0
     sensitive_down_after_s: float = 600.0
+
+
+_DOUBLED_S = 15 * 60.0
+"""For how long it is told after it was last seen."""
 
 
 def next_epoch(before: Presence | None) -> int:
@@ -95,6 +103,7 @@ def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
             return None
         if before.linked and link.epoch == before.epoch:
             return None if link.health == before.health else replace(before, health=link.health)
+    earlier, doubled = _boots(before, link, now)
     return Presence(
         node=link.node,
         epoch=link.epoch,
@@ -104,8 +113,35 @@ def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
         boot_id=link.boot_id,
         agent_version=link.agent_version,
         registered=before.registered if before else now,
+        earlier_boot_id=earlier,
+        doubled=doubled,
         health=link.health,
     )
+
+
+def _boots(before: Presence | None, link: Link, now: float) -> tuple[str, float]:
+    """The boot id before this link's, and when two machines were last seen to alternate."""
+    if before is None:
+        return "", 0.0
+    if before.boot_id == link.boot_id or not before.boot_id:
+        return before.earlier_boot_id, before.doubled
+    # A machine that boots gets a new id; an id that comes back belongs to another machine.
+    doubled = now if link.boot_id == before.earlier_boot_id else before.doubled
+    return before.boot_id, doubled
+
+
+def lacks_of(record: Presence, reading: PresenceReading) -> tuple[str, ...]:
+    """What is wrong with the agent or its certificate, for people."""
+    own = record.health.lacks if record.linked else ()
+    as_of = reading.source.as_of
+    if as_of is None or as_of.timestamp() - record.doubled > _DOUBLED_S:
+        return own
+    doubled = (
+        f"two machines use the certificate of {record.node} by turns. Remove the state folder of "
+        f"the one that is not {record.node} and enrol it under its own name; then: "
+        f"lattice admin revoke {record.node}, and enrol {record.node} anew"
+    )
+    return (*own, doubled)
 
 
 def unlinked(before: Presence | None, epoch: int, now: float) -> Presence | None:
@@ -221,6 +257,7 @@ def with_agent(node: Node, reading: PresenceReading) -> Node:
         # The report of a lost agent is not the node's health now.
         health=record.health.health if record.linked else HealthState.UNKNOWN,
         health_words=record.health.words if record.linked else (),
+        lacks=lacks_of(record, reading),
     )
     state = node.state
     if state is NodeState.READY:

@@ -19,3 +19,5 @@ class Source:
     as_of: datetime | None = None
     age_s: float | None = None
     error: str | None = None
+    incomplete: str | None = None
+    """What is missing from its answers although it answers, and what to do; for people."""

@@ -46,7 +46,7 @@ async def open_verifier(
         secret = api.oidc_hmac_secret.reveal().encode()
         yield HmacVerifier(secret, audience=api.audience, clock=clock)
     else:
-        yield NoVerifier(_own_user(), user_claim=api.user_claim)
+        yield NoVerifier(own_user(), user_claim=api.user_claim)
 
 
 @asynccontextmanager
@@ -71,7 +71,8 @@ async def _issuer_verifier(
             await keys.aclose()
 
 
-def _own_user() -> str:
+def own_user() -> str:
+    """The name of the server's own user, or empty if it has none."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -144,12 +145,13 @@ async def open_scheduler(
         raise ConfigurationError("slurm.rest_url is not set.", hint="Name slurmrestd's socket.")
     rest = SlurmRest(slurm.rest_url, user=slurm.user or "", token_file=slurm.token_file)
     scheduler = SlurmScheduler(
-        config.cluster.name,
         rest,
         slurm_commands(slurm),
         config.views,
         clock,
         slurm.poll_interval_s,
+        reader=slurm.user or own_user(),
+        shown_name=config.cluster.name,
     )
     figures.watch(lambda: _counts(scheduler))
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import yaml
 from lattice.agent import config as agent_config
 from lattice.agent.config import load_agent_config
 from lattice.agent.main import _parser
-from lattice.agent.run import without_helper
 from lattice.agent.sections import AgentConfig
 from lattice.base.errors import ConfigurationError
 
@@ -104,12 +102,3 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     problems = "\n".join(refusal.value.problems)
     for word in ("a/b", "ftp://x", "https://a/path", "go together", "names no server"):
         assert word in problems, problems
-
-
-@pytest.mark.spec("TRY-2")
-def test_an_agent_without_its_helper_says_what_it_can_not_do(tmp_path: Path) -> None:
-    there = tmp_path / "helper.sock"
-    assert "no terminals" in without_helper(there)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(there))
-        assert without_helper(there) == ""

@@ -42,6 +42,7 @@ RESTARTED = (
     "logs shipping",
     "metrics door",
     "renewals",
+    "self check",
     "telemetry",
     "telemetry sending over servers",
     "telemetry sending straight",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from lattice.domain.presence import (
     PresenceReading,
     Times,
     judged,
+    lacks_of,
     linked,
     next_epoch,
     read_link,
@@ -128,6 +130,36 @@ def test_another_health_is_written_and_changes_nothing_else() -> None:
 def test_the_same_health_again_is_not_written() -> None:
     warned = replace(LINKED, health=WARNED)
     assert linked(warned, replace(link(3), health=WARNED), 300.0) is None
+
+
+@pytest.mark.spec("AUTH-9")
+def test_two_machines_with_one_certificate_are_told_for_a_while() -> None:
+    def told(record: Presence | None, now: float) -> str:
+        assert record is not None
+        source = Source(name="state", ok=True, as_of=datetime.fromtimestamp(now, UTC))
+        return " ".join(lacks_of(record, PresenceReading({}, {}, source)))
+
+    one = linked(None, replace(link(1), boot_id="one"), 1000.0)
+    two = linked(one, replace(link(2), boot_id="two"), 1010.0)
+    assert told(two, 1010.0) == ""  # it booted
+    again = linked(two, replace(link(3), boot_id="one"), 1020.0)
+    assert "two machines use the certificate of n1 by turns" in told(again, 1020.0)
+    assert told(again, 1020.0 + 3600) == ""
+    same = linked(again, replace(link(4), boot_id="one"), 1030.0)
+    assert "two machines" in told(same, 1040.0)
+
+
+def test_what_a_linked_agent_lacks_is_shown() -> None:
+    node = Node(name="n1", state=NodeState.READY, slurm_state="idle")
+    source = Source(name="state", ok=True)
+    lacking = replace(LINKED, health=NodeHealth(lacks=("lattice-helper: gone",)))
+    shown = with_agent(node, PresenceReading({"n1": lacking}, {}, source))
+    assert shown.agent is not None
+    assert shown.agent.lacks == ("lattice-helper: gone",)
+    gone = replace(lacking, linked=False)
+    hidden = with_agent(node, PresenceReading({"n1": gone}, {}, source))
+    assert hidden.agent is not None
+    assert hidden.agent.lacks == ()
 
 
 @pytest.mark.spec("OPS-10")

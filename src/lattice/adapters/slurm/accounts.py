@@ -15,6 +15,7 @@ from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialect, Dialects
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import AccountRow, AssociationRow
+from lattice.adapters.slurm.site import SlurmSite
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import Account, AccountTree
 
@@ -75,31 +76,32 @@ class AccountsReader:
     """Reads the tree and the ids. The last values stay while slurmdbd is down."""
 
     def __init__(
-        self, cluster: str, rest: SlurmRest, dialects: Dialects, commands: SlurmCommands
+        self, site: SlurmSite, rest: SlurmRest, dialects: Dialects, commands: SlurmCommands
     ) -> None:
         self.tree = AccountTree()
         self.associations = Associations()
-        self._cluster = cluster
+        self._site = site
         self._rest = rest
         self._dialects = dialects
         self._commands = commands
 
     async def read(self) -> bool:
         """Read the tree; True if it changed. Raises `Unavailable`."""
+        cluster = await self._site.read_name()
         dialect = await self._dialects.past()
         schema = dialect.schema
         accounts = [schema.account(raw) for raw in (await self._ask(dialect, "accounts")).records]
         answer = await self._ask(dialect, "associations")
         associations = [schema.association(raw) for raw in answer.records]
         tree = tree_of(
-            self._cluster,
+            cluster,
             (row for row in accounts if row is not None),
             [row for row in associations if row is not None],
         )
         if answer.records and not tree.accounts:
             raise Unavailable(
-                f"slurmdbd has no accounts for a cluster named {self._cluster}",
-                hint="The configured cluster name must be Slurm's ClusterName.",
+                f"slurmdbd has no accounts for the cluster {cluster}",
+                hint="Add some with sacctmgr; Lattice takes tenants from them.",
             )
         changed, self.tree = tree != self.tree, tree
         return changed
@@ -107,8 +109,9 @@ class AccountsReader:
     async def read_ids(self) -> None:
         """Read the association ids if slurmdbd needs them. Raises `Unavailable`."""
         if not (await self._dialects.past()).offers("jobs", "users"):
-            text = await self._commands.associations(self._cluster)
-            self.associations = parse_associations(text, self._cluster)
+            cluster = await self._site.read_name()
+            text = await self._commands.associations(cluster)
+            self.associations = parse_associations(text, cluster)
 
     async def _ask(self, dialect: Dialect, name: str) -> SlurmAnswer:
         path = dialect.path(name)

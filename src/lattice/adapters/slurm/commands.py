@@ -51,6 +51,18 @@ class SlurmCommands:
         """The switches: `scontrol show topology`. Empty if the site has none."""
         return await self._run("scontrol", "show", "topology")
 
+    async def configuration(self) -> str:
+        """Settings of slurmctld, as lines of `Name = value`."""
+        return await self._run("scontrol", "show", "config")
+
+    async def accounting_configuration(self) -> str:
+        """Settings of slurmdbd, as lines of `Name = value`."""
+        return await self._run("sacctmgr", "-n", "show", "configuration")
+
+    async def admin_level(self, user: str) -> str:
+        """`None`, `Operator` or `Administrator`; empty if slurmdbd does not have the user."""
+        return await self._run("sacctmgr", "-nP", "show", "user", user, "format=AdminLevel")
+
     async def associations(self, cluster: str) -> str:
         """One line an association, deleted ones included: `id|cluster|account|user`."""
         return await self._run(

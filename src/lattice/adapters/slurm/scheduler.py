@@ -29,6 +29,7 @@ from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import Raw
 from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
+from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
@@ -149,16 +150,19 @@ class SlurmScheduler:
 
     def __init__(
         self,
-        cluster_name: str,
         rest: SlurmRest,
         commands: SlurmCommands,
         vclusters: Vclusters,
         clock: Clock,
         poll_interval_s: float = 2.0,
         *,
+        reader: str = "",
+        shown_name: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._name = cluster_name
+        """`reader`: the account by which Slurm is read. `shown_name`: the cluster's, for people."""
+        self._shown_name = shown_name
+        self._site = SlurmSite(commands, reader)
         self._commands = commands
         self._vclusters = vclusters
         self._clock = clock
@@ -192,10 +196,10 @@ class SlurmScheduler:
             whole=True,
         )
         self.past_reader = PastReader(rest, dialects, clock)
-        self._accounts = AccountsReader(cluster_name, rest, dialects, commands)
+        self._accounts = AccountsReader(self._site, rest, dialects, commands)
         self._exits = ExitCodes(commands)
         self._origins = Origins(self.past_reader, clock)
-        self._placing = Placing(cluster_name, AccountTree(), vclusters)
+        self._placing = Placing("", AccountTree(), vclusters)
         self._topology = Topology()
         self._leaves: dict[str, str] = {}
         self._cluster: LiveCluster | None = None
@@ -204,12 +208,12 @@ class SlurmScheduler:
         self._jobs_as_of: datetime | None = None
         self._jobs_as_of_s = 0.0
         self.errors: dict[str, str] = {}
-        """Current errors, by part: jobs, nodes, accounts, associations, topology, origins."""
+        """Current errors, by part, such as jobs or nodes."""
 
     @property
     def cluster_name(self) -> str:
-        """Slurm's ClusterName."""
-        return self._name
+        """The configured name, else Slurm's ClusterName; empty until Slurm answered."""
+        return self._shown_name or self._site.cluster
 
     def live(self) -> SchedulerReading:
         """The last reading and its age, at once. Raises `Unavailable` if there was none yet."""
@@ -226,6 +230,7 @@ class SlurmScheduler:
             as_of=self._jobs_as_of,
             age_s=age_s,
             error=self.errors.get("jobs"),
+            incomplete=self._site.hidden,
         )
         return SchedulerReading(self._cluster, source)
 
@@ -269,6 +274,7 @@ class SlurmScheduler:
         """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
         try:
             async with asyncio.timeout(patience_s):
+                await self._know_cluster()
                 found = await self.past_reader.ask(
                     question, self._placing, self._accounts.associations
                 )
@@ -288,6 +294,7 @@ class SlurmScheduler:
                     ("nodes", self._poll_nodes, self._wait_for_nodes),
                     ("accounts", self._read_accounts, lambda: _ACCOUNTS_EVERY_S),
                     ("associations", self._accounts.read_ids, lambda: _ACCOUNTS_EVERY_S),
+                    ("rights", self._read_rights, lambda: _ACCOUNTS_EVERY_S),
                     ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
                     ("origins", self._read_origins, lambda: _ORIGINS_EVERY_S),
                 ):
@@ -302,6 +309,7 @@ class SlurmScheduler:
         await asyncio.gather(
             self._try("accounts", self._read_accounts),
             self._try("associations", self._accounts.read_ids),
+            self._try("rights", self._read_rights),
             self._try("topology", self._read_topology),
             self._try("nodes", self._read_nodes),
             self._try("jobs", self._read_jobs),
@@ -351,6 +359,7 @@ class SlurmScheduler:
 
     async def _read_jobs(self) -> None:
         as_of, as_of_s = self._clock.now(), self._clock.monotonic()
+        await self._know_cluster()
         before = self.jobs.records
         changed = await self.jobs.poll()
         if changed:
@@ -380,10 +389,25 @@ class SlurmScheduler:
     async def _read_accounts(self) -> None:
         if not await self._accounts.read():
             return
-        placing = Placing(self._name, self._accounts.tree, self._vclusters)
+        placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing
         await self.jobs.replace_all(lambda job: _placed(job, placing))
         self._rebuild()
+
+    async def _know_cluster(self) -> None:
+        """Read Slurm's name of the cluster before any record. Raises `Unavailable`."""
+        if not self._placing.cluster:
+            name = await self._site.read_name()
+            self._placing = Placing(name, self._accounts.tree, self._vclusters)
+
+    async def _read_rights(self) -> None:
+        before = self._site.hidden
+        await self._site.read_rights()
+        if self._site.hidden != before:
+            if self._site.hidden:
+                _log.error("slurm rights: %s", self._site.hidden)
+            else:
+                _log.info("slurm rights: nothing is hidden any more")
 
     async def _read_topology(self) -> None:
         topology = parse_topology(await self._commands.topology())

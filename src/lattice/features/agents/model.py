@@ -46,6 +46,8 @@ class Agent:
     revoked_reason: str = ""
     quarantined: datetime | None = None
     quarantine: str = ""
+    lacks: tuple[str, ...] = ()
+    """What is wrong with the agent or its certificate, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,9 @@ def agent_table(agents: Sequence[Agent], style: Style, now: datetime) -> str:
         ]
         for each in agents
     ]
-    return table(columns, rows, style)
+    lines = [f"{inert(each.node)}: {inert(lack)}" for each in agents for lack in each.lacks]
+    below = "".join(f"{style.paint(style.glyph('!', '!'), 'yellow')} {line}\n" for line in lines)
+    return table(columns, rows, style) + below
 
 
 def trust(agent: Agent, style: Style, now: datetime) -> tuple[str, str]:

@@ -176,6 +176,8 @@ class Case:
     """Nodes that did not answer, or sent no facts."""
     traces: Mapping[TraceKey, tuple[Point, ...]] = field(default_factory=dict)
     """The last ten minutes from the metric store, oldest first."""
+    lacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What is wrong with a node's own agent."""
     no_traces: str = ""
     """Why there are no traces."""
     targets: Targets = Targets()

@@ -52,7 +52,12 @@ def wire(
     stacks: StackSource,
 ) -> Wiring:
     """Return the feature's part of the server."""
-    senses = DataSources(facts=facts, store=foundation.metrics, modes=nodes.modes)
+    senses = DataSources(
+        facts=facts,
+        store=foundation.metrics,
+        modes=nodes.modes,
+        presences=foundation.presences,
+    )
     service = DiagService(
         foundation.scheduler,
         foundation.finder,

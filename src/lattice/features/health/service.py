@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lattice.base.errors import Unavailable
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.source import LIVE, Source
 from lattice.domain.state import StateView
 from lattice.features.health.model import Health
 
@@ -24,13 +25,17 @@ class HealthService:
     async def health(self) -> Health:
         """Return the state. A `degraded` server still answers, with the last known data."""
         try:
-            well = self._scheduler.live().source.ok
-        except Unavailable:
-            well = False
+            slurm = self._scheduler.live().source
+        except Unavailable as error:
+            slurm = Source(name=LIVE, ok=False, error=error.message)
         there = self._state is None or self._state.source.ok
         return Health(
-            status="ok" if well and there else "degraded",
+            status="ok" if slurm.ok and slurm.incomplete is None and there else "degraded",
             version=self._version,
             state="none" if self._state is None else "ok" if there else "away",
-            note=self._note if there else _AWAY,
+            note=" ".join(filter(None, self._notes(slurm, there=there))),
         )
+
+    def _notes(self, slurm: Source, *, there: bool) -> tuple[str, ...]:
+        silent = "" if slurm.ok else f"{slurm.error or 'Slurm does not answer'}."
+        return (self._note if there else _AWAY, silent, slurm.incomplete or "")

@@ -221,6 +221,7 @@ def card(answer: NodeCard, style: Style, now: datetime) -> str:
         ("Memory", f"{_memory(node)} allocated" if node.memory_bytes else ""),
         ("GPUs", f"{node.gpus_allocated} of {node.gpus} in use" if node.gpus else ""),
         ("Health", _health_cell(node)),
+        ("Agent lacks", ("; ".join(node.agent.lacks) if node.agent else "", "yellow")),
         ("Switch", node.switch),
         ("Booted", moment(node.booted, style, now) if node.booted else ""),
         ("Version", node.slurm_version),

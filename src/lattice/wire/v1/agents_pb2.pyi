@@ -257,6 +257,7 @@ class Agent(_message.Message):
     REVOKED_REASON_FIELD_NUMBER: _builtins.int
     QUARANTINED_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     link: _builtins.str
     replica: _builtins.str
@@ -276,6 +277,10 @@ class Agent(_message.Message):
 
     @_builtins.property
     def quarantined(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with the agent or its certificate, and what to do."""
+
     def __init__(
         self,
         *,
@@ -290,10 +295,11 @@ class Agent(_message.Message):
         revoked_reason: _builtins.str = ...,
         quarantined: _timestamp_pb2.Timestamp | None = ...,
         quarantine: _builtins.str = ...,
+        lacks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "quarantined", b"quarantined", "revoked", b"revoked", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "link", b"link", "node", b"node", "quarantine", b"quarantine", "quarantined", b"quarantined", "replica", b"replica", "revoked", b"revoked", "revoked_by", b"revoked_by", "revoked_reason", b"revoked_reason", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "lacks", b"lacks", "link", b"link", "node", b"node", "quarantine", b"quarantine", "quarantined", b"quarantined", "replica", b"replica", "revoked", b"revoked", "revoked_by", b"revoked_by", "revoked_reason", b"revoked_reason", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,21 +138,27 @@ class NodeHealth(_message.Message):
 
     HEALTH_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
     health: _builtins.str
     """healthy, warning, failure; empty or another word: nobody looked"""
     @_builtins.property
     def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why, the worst first."""
 
+    @_builtins.property
+    def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the agent itself lacks on the node, and what to do."""
+
     def __init__(
         self,
         *,
         health: _builtins.str = ...,
         words: _abc.Iterable[_builtins.str] | None = ...,
+        lacks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "lacks", b"lacks", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -272,6 +272,7 @@ class NodeAgent(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     HEALTH_WORDS_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
     link: _builtins.str
     """linked, lost, never seen"""
     condition: _builtins.str
@@ -284,6 +285,10 @@ class NodeAgent(_message.Message):
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def health_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with the agent itself, and what to do."""
+
     def __init__(
         self,
         *,
@@ -294,10 +299,11 @@ class NodeAgent(_message.Message):
         version: _builtins.str = ...,
         health: _builtins.str = ...,
         health_words: _abc.Iterable[_builtins.str] | None = ...,
+        lacks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "health", b"health", "health_words", b"health_words", "link", b"link", "replica", b"replica", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "health", b"health", "health_words", b"health_words", "lacks", b"lacks", "link", b"link", "replica", b"replica", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/source.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x01\n\x06Source\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12)\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\x05\x61ge_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_age_sB\x08\n\x06_errorb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/source.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x01\n\x06Source\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12)\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\x05\x61ge_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\x17\n\nincomplete\x18\x06 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_age_sB\x08\n\x06_errorB\r\n\x0b_incompleteb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lattice.wire.v1.source_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SOURCE']._serialized_start=73
-  _globals['_SOURCE']._serialized_end=210
+  _globals['_SOURCE']._serialized_end=250
 # @@protoc_insertion_point(module_scope)

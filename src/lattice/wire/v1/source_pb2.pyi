@@ -26,10 +26,13 @@ class Source(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     AGE_S_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     ok: _builtins.bool
     age_s: _builtins.float
     error: _builtins.str
+    incomplete: _builtins.str
+    """What is missing from its answers although it answers, and what to do."""
     @_builtins.property
     def as_of(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -40,18 +43,23 @@ class Source(_message.Message):
         as_of: _timestamp_pb2.Timestamp | None = ...,
         age_s: _builtins.float | None = ...,
         error: _builtins.str | None = ...,
+        incomplete: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "_error", b"_error", "age_s", b"age_s", "as_of", b"as_of", "error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "_error", b"_error", "_incomplete", b"_incomplete", "age_s", b"age_s", "as_of", b"as_of", "error", b"error", "incomplete", b"incomplete"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "_error", b"_error", "age_s", b"age_s", "as_of", b"as_of", "error", b"error", "name", b"name", "ok", b"ok"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "_error", b"_error", "_incomplete", b"_incomplete", "age_s", b"age_s", "as_of", b"as_of", "error", b"error", "incomplete", b"incomplete", "name", b"name", "ok", b"ok"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_s: _TypeAlias = _typing.Literal["age_s"]  # noqa: Y015
     _WhichOneofArgType__age_s: _TypeAlias = _typing.Literal["_age_s", b"_age_s"]  # noqa: Y015
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    _WhichOneofReturnType__incomplete: _TypeAlias = _typing.Literal["incomplete"]  # noqa: Y015
+    _WhichOneofArgType__incomplete: _TypeAlias = _typing.Literal["_incomplete", b"_incomplete"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__age_s) -> _WhichOneofReturnType__age_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__incomplete) -> _WhichOneofReturnType__incomplete | None: ...
 
 Global___Source: _TypeAlias = Source  # noqa: Y015

@@ -15,6 +15,7 @@ from lattice.adapters.slurm.accounts import (
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.schema import AccountRow, AssociationRow
 from lattice.adapters.slurm.schema.decoder import known_schemas
+from lattice.adapters.slurm.site import SlurmSite
 from lattice.base.errors import Unavailable
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm, recording
@@ -24,7 +25,9 @@ def reader(
     slurm: RecordedSlurm, commands: RecordedCommands, cluster: str = "lab"
 ) -> AccountsReader:
     rest = slurm.rest()
-    return AccountsReader(cluster, rest, Dialects(rest, known_schemas(), ManualClock()), commands)
+    commands.configuration_text = f"ClusterName = {cluster}\n"
+    dialects = Dialects(rest, known_schemas(), ManualClock())
+    return AccountsReader(SlurmSite(commands, "lattice"), rest, dialects, commands)
 
 
 async def test_the_recorded_tree(slurm: RecordedSlurm, commands: RecordedCommands) -> None:
@@ -63,10 +66,10 @@ async def test_the_tree_is_read_even_where_sacctmgr_is_missing(
     assert accounts.associations.of(["alice"]) is None
 
 
-async def test_a_wrong_cluster_name_is_said(
+async def test_a_cluster_without_accounts_is_named(
     slurm: RecordedSlurm, commands: RecordedCommands
 ) -> None:
-    with pytest.raises(Unavailable, match="no accounts for a cluster named elsewhere"):
+    with pytest.raises(Unavailable, match="no accounts for the cluster elsewhere"):
         await reader(slurm, commands, "elsewhere").read()
 
 

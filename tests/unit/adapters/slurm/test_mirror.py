@@ -26,7 +26,7 @@ Make = Callable[..., SlurmScheduler]
 def scheduler(
     slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
 ) -> SlurmScheduler:
-    return SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock)
+    return SlurmScheduler(slurm.rest(), commands, vclusters, clock)
 
 
 def by_id(scheduler: SlurmScheduler) -> dict[str, Allocation]:
@@ -229,13 +229,37 @@ async def test_the_attempt_does_not_jump_while_the_old_run_completes(
     assert by_id(scheduler)["1"].attempt == 2
 
 
+async def test_slurm_s_own_name_counts_whatever_people_are_shown(
+    slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
+) -> None:
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock, shown_name="Alpha One")
+    assert scheduler.cluster_name == "Alpha One"
+    await scheduler.refresh()
+    assert scheduler.errors == {}
+    assert {each.cluster for each in scheduler.live().cluster.allocations} == {"lab"}
+    assert {each.tenant for each in scheduler.live().cluster.allocations} == {"physics"}
+
+
+async def test_without_the_name_nothing_is_read_and_the_reason_is_told(
+    scheduler: SlurmScheduler, commands: RecordedCommands
+) -> None:
+    commands.configuration_text = "scontrol: something else\n"
+    await scheduler.refresh()
+    with pytest.raises(Unavailable, match="scontrol show config names no ClusterName"):
+        scheduler.live()
+    commands.configuration_text = "ClusterName             = lab\n"
+    await scheduler.refresh()
+    assert scheduler.cluster_name == "lab"
+    assert scheduler.live().cluster.allocations
+
+
 async def test_commands_that_are_missing_cost_switches_and_nothing_else(
     scheduler: SlurmScheduler, commands: RecordedCommands
 ) -> None:
     commands.missing = True
     await scheduler.refresh()
     reading = scheduler.live()
-    assert set(scheduler.errors) == {"topology", "associations"}
+    assert set(scheduler.errors) == {"topology", "associations", "rights"}
     assert [node.switch for node in reading.cluster.nodes] == ["", "", ""]
     assert {each.tenant for each in reading.cluster.allocations} == {"physics"}
 
@@ -302,7 +326,7 @@ async def test_run_polls_until_it_is_cancelled_and_leaves_no_task(
     slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
 ) -> None:
     sleeper = Sleeper(clock)
-    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=sleeper)
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock, sleep=sleeper)
     before = asyncio.all_tasks()
     task = asyncio.create_task(scheduler.run(), name="slurm")
     await asyncio.wait_for(sleeper.enough.wait(), 60)
@@ -320,7 +344,7 @@ async def test_run_polls_until_it_is_cancelled_and_leaves_no_task(
 async def test_polling_takes_at_most_a_tenth_of_the_time(
     slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
 ) -> None:
-    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock)
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock)
     real = slurm.answers["/slurm/v0.0.38/jobs"]
 
     def slow(query: dict[str, str]) -> tuple[int, bytes]:
@@ -353,7 +377,7 @@ async def test_every_newer_schema_serves_the_port(
     commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock, version: str
 ) -> None:
     slurm = RecordedSlurm(version)
-    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock)
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock)
     await scheduler.refresh()
     assert scheduler.errors == {}
     jobs = by_id(scheduler)
@@ -396,7 +420,7 @@ async def test_a_poll_that_met_a_stall_does_not_keep_a_new_job_from_being_found(
     async def wait(seconds: float) -> None:
         clock.advance(seconds)
 
-    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=wait)
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock, sleep=wait)
     await scheduler.refresh()
     answering = slurm.answers["/slurm/v0.0.38/jobs"]
 
@@ -460,7 +484,7 @@ async def test_nodes_do_not_wait_for_the_turn_of_the_list_of_jobs(
         seen.append(slurm.count("/slurm/v0.0.38/nodes"))
         clock.advance(seconds)
 
-    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=wait)
+    scheduler = SlurmScheduler(slurm.rest(), commands, vclusters, clock, sleep=wait)
     await scheduler.refresh()
     asked = slurm.count("/slurm/v0.0.38/nodes")
     clock.advance(1)

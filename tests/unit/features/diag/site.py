@@ -11,6 +11,7 @@ from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputAccess
 from lattice.domain.metricstore import MetricStore, Point, SeriesPoints
 from lattice.domain.node import Switch, Topology
+from lattice.domain.presence import Presences
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.diag.model import Area, Diagnosis, StackPicture, TraceKey
 from lattice.features.diag.rules.engine import known_rules
@@ -21,6 +22,7 @@ from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.presences import NoPresences
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.diag.wards import BEGUN, NOW, Ward, healthy
 
@@ -89,6 +91,7 @@ class DiagSite:
         self.store = TracedStore(dict(case.traces))
         self.with_store = True
         self.sharing = sharing_parts(InMemoryStateStore(self.clock))
+        self.presences: Presences = NoPresences()
         self.limits: CallerLimits | None = None
         self.within_s = 3.0
         self._service: DiagService | None = None
@@ -102,6 +105,7 @@ class DiagSite:
                 facts=self.facts,
                 store=store,
                 modes=lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),
+                presences=self.presences,
             )
             self._service = DiagService(
                 self.scheduler,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,10 @@ from lattice.base.errors import DataUnavailable, NotFound, RateLimited, Unavaila
 from lattice.domain.allocation import State
 from lattice.domain.jobfacts import RankStack, StackFrame, StackLanguage
 from lattice.domain.metricstore import BadQuery, StoreSilent
+from lattice.domain.node import Condition, NodeHealth
 from lattice.domain.node_snapshot import NodeUnreachable
+from lattice.domain.presence import Presence, PresenceReading, Presences
+from lattice.domain.source import AGREED, Source
 from lattice.features.diag.model import Area, Verdict
 from lattice.features.diag.operations import DiagRequest
 from lattice.features.diag.service.case_builder import PreviousFacts
@@ -237,3 +241,26 @@ async def test_a_server_that_can_take_no_stacks_says_so() -> None:
     site.service._stacks = None
     with pytest.raises(Unavailable):
         await site.picture()
+
+
+@pytest.mark.spec("DIAG-4")
+async def test_what_an_agent_lacks_is_named_and_is_no_fault_of_the_job() -> None:
+    site = DiagSite()
+    node = site.ward.nodes[0].name
+    record = Presence(
+        node=node,
+        epoch=1,
+        linked=True,
+        since=1.0,
+        condition=Condition.READY,
+        registered=1.0,
+        health=NodeHealth(lacks=("lattice-helper: /run/lattice/helper.sock: gone",)),
+    )
+    source = Source(name=AGREED, ok=True)
+    reading = PresenceReading({node: record}, {}, source)
+    site.presences = cast("Presences", SimpleNamespace(presences=lambda: reading))
+    page = await site.diagnose()
+    [found] = [each for each in page.findings if each.rule == "agent_lacks"]
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, record.health.lacks[0])
+    assert [each.node for each in found.subjects] == [node]
+    assert page.verdict is Verdict.UNKNOWN

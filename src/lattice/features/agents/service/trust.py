@@ -19,7 +19,7 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.base.moment import age
 from lattice.domain.node import AgentLink
 from lattice.domain.peer import BadName, PeerIdentity, PeerKind, checked_name
-from lattice.domain.presence import PresenceReading, Presences
+from lattice.domain.presence import PresenceReading, Presences, lacks_of
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
 from lattice.features.agents.model import Agent, AgentList
 from lattice.features.agents.service.records import (
@@ -299,6 +299,7 @@ class TrustedNodes:
             revoked_reason=revoked.reason if revoked else "",
             quarantined=at(agreed.at) if agreed else None,
             quarantine=quarantine.why if quarantine else "",
+            lacks=lacks_of(presence, reading) if presence else (),
         )
 
     def _record(self, key: str, kind: type[R]) -> R | None:

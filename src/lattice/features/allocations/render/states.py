@@ -98,9 +98,11 @@ def known_at(sources: Iterable[Source], now: datetime) -> datetime:
 
 
 def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list[str]:
-    """Return a line for each source that does not answer."""
+    """Return a line for each source that does not answer, or not completely."""
     notes = []
     for source in sources:
+        if source.incomplete is not None:
+            notes.append(f"Allocations are missing: {inert(source.incomplete)}")
         if source.ok:
             continue
         if source.name == PAST:

@@ -16,6 +16,7 @@ from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metricstore import BadQuery, MetricStore, Point, SeriesPoints, StoreSilent
 from lattice.domain.node import Topology
 from lattice.domain.node_snapshot import FactSource, NodeAnswer, NodeUnreachable
+from lattice.domain.presence import Presences, lacks_of
 from lattice.domain.promql import BadSelector
 from lattice.domain.telemetry import ModeOf
 from lattice.features.diag.model import TRACE_S, Case, Targets, TraceKey
@@ -95,6 +96,7 @@ class DataSources:
     facts: FactSource | None
     store: MetricStore | None
     modes: ModeOf
+    presences: Presences
 
 
 class CaseBuilder:
@@ -134,8 +136,14 @@ class CaseBuilder:
             silences={each.node: each for each in (*silences, *incomplete)},
             traces=traced[0],
             no_traces=traced[1],
+            lacks=self._lacks(nodes),
             targets=self._targets,
         )
+
+    def _lacks(self, nodes: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+        reading = self._senses.presences.presences()
+        records = ((each, reading.records.get(each)) for each in nodes)
+        return {node: lacks_of(record, reading) for node, record in records if record}
 
     async def _facts(self, job: JobAttempt, within_s: float) -> _Answers:
         if self._senses.facts is None:
