@@ -66,6 +66,7 @@ async def serve(
             pauses.start()
             await stop.wait()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
+            faces.stop.begin()
             if ground.agents:
                 ground.agents.links.leave()
     log.info("stopped")

@@ -1,8 +1,8 @@
 """TLS for both listeners, from files that may change while the server runs.
 
 Certificate, key and client authorities are read, checked and put in force together. A pair that
-does not fit is refused with a log line, and the old one stays in force. A change affects new
-connections only.
+does not fit or has expired is refused with a log line, and the old one stays in force. A change
+affects new connections only.
 
 HTTP: uvicorn gets a `ReloadingContext`; each connection uses the current context, with its own
 session cache. Loading into one context again would leave the old authorities trusted, because
@@ -20,18 +20,22 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import grpc
 import uvicorn
+from cryptography import x509
 from grpc import aio
 
+from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError
 from lattice.base.supervisor import Loop, OnFailure
 
 _log = logging.getLogger("lattice.tls")
 _LARGEST_FILE_BYTES = 1 << 20
+_CLOCK_SLACK = timedelta(minutes=5)
 
 
 class TlsRefused(ConfigurationError):
@@ -96,7 +100,24 @@ def read_material(files: TlsFiles) -> TlsMaterial:
         None if files.authorities is None else _read(files.authorities),
     )
     material.context(client_certificate=material.authorities is not None)
+    _check_validity(material.certificate, SystemClock().now())
     return material
+
+
+def _check_validity(certificate: bytes, now: datetime) -> None:
+    # A new certificate that clients refuse must not replace one that they accept.
+    first = x509.load_pem_x509_certificates(certificate)[0]
+    if first.not_valid_after_utc <= now:
+        raise TlsRefused(
+            f"the certificate expired on {first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            hint="Put a renewed certificate into the file.",
+        )
+    if first.not_valid_before_utc > now + _CLOCK_SLACK:
+        raise TlsRefused(
+            f"the certificate is valid from {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, "
+            f"and this machine has {now:%Y-%m-%d %H:%M} UTC",
+            hint="Check the clock of this machine, then the certificate.",
+        )
 
 
 def _read(file: Path) -> bytes:

@@ -145,6 +145,8 @@ class EventStream(StreamingResponse):
                 )
                 if any(each.done() for each in ends):
                     return
+                if change.done():
+                    change.result()
                 if change.done() or loop.time() - checked >= RECHECK_EVERY_S:
                     checked = loop.time()
                     change = self._next_change() if change.done() else change

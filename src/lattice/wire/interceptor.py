@@ -22,7 +22,10 @@ from lattice.wire.status import grpc_status
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 NextChange: TypeAlias = Callable[[], asyncio.Future[None]]
-"""A future that is done when an admitted caller may have to leave."""
+"""A future that is done when an admitted caller may have to leave.
+
+It fails with an error of the tree if everybody has to.
+"""
 RECHECK_EVERY_S = 60.0
 """How often the caller of an open stream is admitted again, over REST and gRPC alike."""
 
@@ -104,6 +107,7 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
                 if stream.done():
                     return stream.result()
                 if change.done():
+                    change.result()
                     change = self._next_change()
                 # While the caller can't be checked, what is open stays open.
                 with suppress(Unavailable):

@@ -83,6 +83,14 @@ def test_nodes_must_be_told_where_to_dial(room: Room) -> None:
     assert room.problems(text, good) == []
     bad = "agent_listen: '0.0.0.0:50052', agent_advertise: '[::]:50052'"
     assert room.problems(text, bad) == ["api.agent_advertise: [::]:50052 can't be dialled"]
+    alone = "agent_listen: '0.0.0.0:50052', agent_advertise: 'localhost:50052'"
+    refused = (
+        "api.agent_advertise: localhost:50052 is this machine alone: name the address that nodes "
+        "reach it by"
+    )
+    assert room.problems(text, alone) == [refused]
+    both = "agent_listen: '127.0.0.1:50052', agent_advertise: '127.0.0.1:50052'"
+    assert room.problems(text, both) == []
     assert room.problems("", "agent_listen: '0.0.0.0:50052'") == []
 
 

@@ -34,7 +34,9 @@ from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerC
 from lattice.server.foundation import open_ground
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import listening, open_connections, server_tls
+from lattice.server.listeners.server_stop import ServerStop
 from lattice.server.serve import open_features
+from lattice.wire.interceptor import never_changes
 from tests.eventually import eventually_async
 from tests.fakes.supervised import Defect, SupervisedLoops
 
@@ -126,7 +128,12 @@ async def opened(folder: Path) -> AsyncIterator[OpenServer]:
         ):
             await open_features(ground, stack)
             # What the listeners show is no part of this.
-            faces: Any = Faces(FastAPI(), aio.server(), None)  # type: ignore[arg-type]
+            faces: Any = Faces(
+                FastAPI(),
+                aio.server(),
+                None,  # type: ignore[arg-type]
+                ServerStop(never_changes),
+            )
             async with listening(
                 made.api, faces, server_tls(made.api), supervisor, open_connections(made.api)
             ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,35 @@ def test_files_that_can_not_be_used_are_named(name: str, files: TlsFiles) -> Non
     with pytest.raises(TlsRefused, match=words) as refusal:
         ServerTls(files)
     assert status_of(refusal.value).exit == 78
+
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.spec("OPS-6")
+@pytest.mark.parametrize(
+    ("begins", "ends", "words"),
+    [
+        (NOW - timedelta(days=9), NOW - timedelta(minutes=1), "the certificate expired on "),
+        (NOW + timedelta(hours=1), NOW + timedelta(days=9), "the certificate is valid from "),
+    ],
+)
+def test_a_certificate_out_of_its_time_never_replaces_a_good_one(
+    files: TlsFiles, authority: trustme.CA, begins: datetime, ends: datetime, words: str
+) -> None:
+    served = ServerTls(files)
+    good = served.http_context().wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    leaf = authority.issue_cert(
+        "localhost", not_before=begins, not_after=ends, key_type=trustme.KeyType.ECDSA
+    )
+    leaf.cert_chain_pems[0].write_to_path(str(files.certificate))
+    leaf.private_key_pem.write_to_path(str(files.key))
+    assert not served.reload()
+    again = served.http_context().wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    assert again.context is good.context
+    with pytest.raises(TlsRefused, match=words) as refusal:
+        ServerTls(files)
+    assert refusal.value.hint
 
 
 @pytest.mark.spec("OPS-6")

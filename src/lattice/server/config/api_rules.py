@@ -181,14 +181,22 @@ def _agent_listener(api: ApiSection, report: ConfigReport) -> None:
         if api.lanes and api.lane_listen == getattr(api, name) and api.lane_listen.port:
             text = f"is the same as api.{name}: lanes have a listener of their own"
             report.problem("api.lane_listen", text, f"api.{name}")
-    if api.lane_advertise and (api.lane_advertise.is_wildcard or not api.lane_advertise.port):
-        report.problem("api.lane_advertise", f"{api.lane_advertise} can't be dialled")
+    if api.lane_advertise is not None:
+        _advertised("api.lane_advertise", api.lane_advertise, api.lane_listen, report)
     if api.agent_advertise is None:
         if api.agent_listen.is_wildcard:
             text = f"is needed: no node can dial {api.agent_listen}"
             report.problem("api.agent_advertise", text, "api.agent_listen")
-    elif api.agent_advertise.is_wildcard or not api.agent_advertise.port:
-        report.problem("api.agent_advertise", f"{api.agent_advertise} can't be dialled")
+    else:
+        _advertised("api.agent_advertise", api.agent_advertise, api.agent_listen, report)
+
+
+def _advertised(path: str, address: Address, listen: Address, report: ConfigReport) -> None:
+    if address.is_wildcard or not address.port:
+        report.problem(path, f"{address} can't be dialled")
+    elif address.is_loopback and not listen.is_loopback:
+        text = f"{address} is this machine alone: name the address that nodes reach it by"
+        report.problem(path, text)
 
 
 def _development_token(config: ServerConfig, report: ConfigReport) -> None:

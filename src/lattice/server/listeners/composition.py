@@ -16,6 +16,7 @@ from lattice.server.listeners.gatekeeper import Gatekeeper
 from lattice.server.listeners.grpc_bounds import service_options
 from lattice.server.listeners.public_pace import PER_MINUTE
 from lattice.server.listeners.rest_app import build_app
+from lattice.server.listeners.server_stop import ServerStop
 from lattice.wire.guard import GuardedRoutes, GuardInterceptor, declared_permissions
 from lattice.wire.interceptor import NextChange, never_changes
 from lattice.wire.rest import offer
@@ -29,6 +30,7 @@ class Faces:
     rest: FastAPI
     grpc: aio.Server
     routes: GuardedRoutes[Actor]
+    stop: ServerStop
 
 
 def compose(
@@ -45,11 +47,12 @@ def compose(
     """
     permissions = declared_permissions()
     journal = foundation.journal
+    stop = ServerStop(next_change)
     gatekeeper = Gatekeeper(verifier, claim_names, journal, foundation.locks)
     routes: GuardedRoutes[Actor] = GuardedRoutes(
-        permissions, gatekeeper, journal.defect, next_change
+        permissions, gatekeeper, journal.defect, stop.next_change
     )
-    guard = GuardInterceptor(permissions, gatekeeper, journal.defect, next_change=next_change)
+    guard = GuardInterceptor(permissions, gatekeeper, journal.defect, next_change=stop.next_change)
     grpc = aio.server(interceptors=[guard], options=service_options())
     bindings = [binding for each in wirings for binding in each.bindings]
     offer(routes, *bindings)
@@ -59,4 +62,4 @@ def compose(
     rest = build_app(
         routes, foundation.own_metrics, foundation.log, foundation.clock, public_per_minute
     )
-    return Faces(rest, grpc, routes)
+    return Faces(rest, grpc, routes, stop)

@@ -28,7 +28,14 @@ from lattice import __version__
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
-from lattice.base.errors import STATUS, InternalError, LatticeError, NotFound, UsageError
+from lattice.base.errors import (
+    STATUS,
+    InternalError,
+    LatticeError,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
 from lattice.base.logs import request_context
 from lattice.base.operation import PREFIX
 from lattice.foundation.own_metrics import OwnMetrics
@@ -193,6 +200,11 @@ class Envelope:
         try:
             with request_context(request.state.request_id):
                 await self._app(scope, receive, sealed)
+        except asyncio.CancelledError:
+            # The grace of a stop is over. Uvicorn would log a defect for each request.
+            if status == 0:
+                stopping = Unavailable("This server is stopping.", hint="Try again in a minute.")
+                await _answer(request, stopping)(scope, receive, sealed)
         except Exception:  # noqa: BLE001 - the last handler
             # The log gets the defect; the caller only learns that there was one.
             self._log.exception("defect", path=request.url.path)
