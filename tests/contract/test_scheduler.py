@@ -168,6 +168,7 @@ async def test_a_stretch_of_the_past_holds_what_the_scope_covers_newest_first(si
     assert alice not in await ids(BOB)
     assert bob in await ids(Scope(accounts=frozenset({"genomics"})))
     assert {alice, bob} <= set(await ids(EVERYTHING))
+    assert {alice, bob} <= set(await ids(Scope(users=frozenset({"alice", "bob"}))))
     assert await ids(Scope()) == []
     assert await ids(ALICE, until=a_day_before(first)) == []
     assert alice not in await ids(ALICE, states=frozenset({State.FAILED}))
@@ -207,6 +208,23 @@ async def test_a_requeued_job_keeps_its_name_and_shows_both_attempts(site: Site)
     assert old.ref == first.ref
     assert old.attempt == 2
     assert [each.submitted for each in old.attempts] == [first.submitted, second.submitted]
+
+
+@pytest.mark.spec("ALLOC-1", "ALLOC-6")
+async def test_a_stretch_with_several_requeued_jobs(site: Site) -> None:
+    """Their earlier runs are asked for by id, all in one question."""
+    jobs = [site.submit(user, "open") for user in ("alice", "bob")]
+    await site.until(lambda: all(state(site, str(job)) is State.RUNNING for job in jobs))
+    question = PastQuestion(scope=EVERYTHING, since=a_day_before(_submitted(site, jobs[0])))
+    for job in jobs:
+        site.requeue(job)
+
+    async def all_told() -> bool | None:
+        found = await site.scheduler.past(question)
+        twice = {each.id for each in found if len(each.attempts) == 2}
+        return {str(job) for job in jobs} <= twice or None
+
+    await eventually(site, all_told)
 
 
 @pytest.mark.spec("ALLOC-1")

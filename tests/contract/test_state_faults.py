@@ -204,6 +204,24 @@ async def test_a_watch_leaves_a_frozen_member_within_five_seconds(place: EtcdPla
     assert await _watch_while_the_member_is_frozen(place) <= 5.0
 
 
+@pytest.mark.spec("OPS-1")
+async def test_a_quiet_watch_stays_with_its_member(
+    place: EtcdPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lattice.adapters.etcd.watch")
+    store = await place.another(0, 1, 2)
+    revision = await store.put("a/1", b"")
+    async with store.watch("a/", revision) as batches:
+        waiting = asyncio.ensure_future(anext(batches))
+        # Longer than two signs of life.
+        await asyncio.sleep(7)
+        assert not waiting.done()
+        assert not caplog.messages
+        last = await store.put("a/2", b"")
+        (change,) = await asyncio.wait_for(waiting, 60)
+        assert change.revision == last
+
+
 HARMS = ["killed", "frozen", "behind a cut cable"]
 
 

@@ -71,7 +71,7 @@ class Cascade:
                 _log.info("identity found", extra={"step": name, "not_before_it": reasons})
                 return found
         if asked_in_vain is not None:
-            raise Unavailable(f"No identity yet: {asked_in_vain.message}")
+            raise Unavailable(f"No identity yet: {asked_in_vain.message}", hint=asked_in_vain.hint)
         raise NoIdentity(
             f"{self._settings.node} has no identity.",
             hint=f"admin: lattice admin enrol {self._settings.node}",
@@ -127,6 +127,8 @@ class Cascade:
         return await self._with(self._settings.agent_token, "development token")
 
     async def _with(self, token: str, origin: str) -> StoredIdentity:
+        # A token is good once, so nothing may fail after it was used.
+        await asyncio.to_thread(self._store.check_folder)
         key, csr = await asyncio.to_thread(self._store.new_request)
         given = await self._issuer.enrol(token, self._settings.node, csr)
         found = await asyncio.to_thread(self._store.held, given, key, origin)

@@ -22,6 +22,8 @@ FILE = "identity.json"
 MADE_ELSEWHERE = "bootstrap files"
 """The origin of files that an administrator provided."""
 _LARGEST_BYTES = 1 << 20
+_ROOM_BYTES = 64 * 1024
+"""More than an identity needs."""
 
 
 class IdentityRefused(ConfigurationError):
@@ -162,6 +164,24 @@ class IdentityStore:
             replicas=written.replicas,
             origin="own certificate",
         )
+
+    def check_folder(self) -> None:
+        """Raise `IdentityRefused` if the file could not be written now."""
+        probe = self.path.with_name(f".{FILE}.{os.getpid()}.probe")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(probe, flags, 0o600), "wb") as file:
+                file.write(bytes(_ROOM_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise IdentityRefused(
+                f"the state folder {self.path.parent} can't be written: {error.strerror}. "
+                "No token was used",
+            ) from None
+        finally:
+            probe.unlink(missing_ok=True)
 
     def save(self, identity: StoredIdentity) -> None:
         """Replace the file, and return once it survives a power failure. Raises `IdentityRefused`.

@@ -49,6 +49,8 @@ def _guarded(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     if COMPLETE_VARIABLE not in environment:
+        if arguments and arguments[0].startswith("-"):
+            arguments = _command_first(arguments)
         if tuple(arguments) in _HELP:
             sys.stdout.write(root_help())
             return 0
@@ -64,6 +66,25 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     from lattice.cli.tree import run_by_click  # noqa: PLC0415 - see the module's docstring
 
     return run_by_click(arguments, environment)
+
+
+def _command_first(arguments: Sequence[str]) -> Sequence[str]:
+    """The same with common options behind the command; unchanged if it begins with others."""
+    from lattice.base.command import COMMON  # noqa: PLC0415 - not needed for help
+
+    by_flag = {flag: option for option in COMMON for flag in option.flags}
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        flag, equals, _ = arguments[at].partition("=")
+        option = by_flag.get(flag)
+        if option is None:
+            return arguments
+        at += 1 if option.switch or equals else 2
+    where, rest = _found(arguments[at:])
+    if where is None:
+        return arguments
+    command = arguments[at : len(arguments) - len(rest)]
+    return [*command, *arguments[:at], *rest]
 
 
 def _found(arguments: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -146,9 +146,15 @@ def reasons(failure: Unreached) -> dict[str, str]:
     return {url: reason(error) for url, error in failure.failures.items()}
 
 
+_TRUST = (
+    "Name the file with the authority that signed it: `ca:` in the configuration, or LATTICE_CA. "
+    "Whoever runs the server has it."
+)
+
+
 def check_certificate(failure: Unreached) -> None:
     """Raise at once for a refused certificate, because such a replica has not died."""
     for url, error in failure.failures.items():
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"its certificate is refused: {error.verify_message}"
-            raise unreachable(url, why) from None
+            raise Unavailable(f"Can't reach {url}: {why}", hint=_TRUST) from None

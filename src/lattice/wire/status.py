@@ -9,6 +9,7 @@ import grpc
 from grpc import aio
 
 from lattice.base.errors import BY_CODE, LatticeError, RateLimited, Unavailable, status_of
+from lattice.wire.dial_reasons import dial_reason
 
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
@@ -68,5 +69,6 @@ def error_of(who: str, error: aio.AioRpcError) -> LatticeError:
     code, hint = trailers.get("lattice-code"), trailers.get("lattice-hint")
     kind = BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
-        return Unavailable(f"{who}: {error.details() or error.code().name}")
+        reason = dial_reason(error.details() or error.code().name)
+        return Unavailable(f"{who}: {reason.text}", hint=reason.hint or None)
     return kind(error.details() or "", hint=hint if isinstance(hint, str) else None)

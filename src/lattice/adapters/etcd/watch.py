@@ -72,7 +72,9 @@ class EtcdWatch:
             create_request=pb.WatchCreateRequest(
                 key=self._key,
                 range_end=self._range_end,
-                start_revision=self._after + 1,
+                # Not the next one: from 3.5.13 on etcd answers no progress request of a watch that
+                # begins in the future. Events of this revision are delivered again and skipped.
+                start_revision=max(1, self._after),
                 progress_notify=True,
                 fragment=True,
             )

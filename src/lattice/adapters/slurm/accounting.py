@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from lattice.adapters.slurm.accounts import Associations
 from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
 from lattice.adapters.slurm.attempts import RESTARTED, fold, newest_first
-from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.dialect import Dialect, Dialects
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import PastRow
 from lattice.adapters.slurm.tenancy import Placing
@@ -41,6 +41,7 @@ _SILENT_PATIENCE_S = 3.0
 _REMEMBERED_ROWS = 200_000
 _IN_LOOP_BYTES = 256 * 1024
 _NAMES_IN_A_FILTER = 500
+_REPEATED = ("step", "users")
 _IDS_A_QUESTION = 200
 _WHOLE_STORIES = 2_000
 _BEFORE = timedelta(minutes=10)
@@ -178,7 +179,10 @@ class PastReader:
                 path = dialect.path("jobs")
                 flags = {flag: "true" for flag in _FLAGS if dialect.offers("jobs", flag)}
                 reply = await self._rest.get(
-                    path, dict(key) | flags, timeout_s=_TIMEOUT_S, limit_bytes=_LIMIT_BYTES
+                    path,
+                    {**_written(key, dialect), **flags},
+                    timeout_s=_TIMEOUT_S,
+                    limit_bytes=_LIMIT_BYTES,
                 )
             except Unavailable:
                 self._silent = True
@@ -212,6 +216,15 @@ class PastReader:
         if held + len(rows) <= _REMEMBERED_ROWS:
             self._remembered[key] = _Remembered(now + max(_FRESH_S, _FRESH_SHARE * cost_s), rows)
         return rows
+
+
+def _written(key: _Params, dialect: Dialect) -> dict[str, str | list[str]]:
+    # From v0.0.40 on a list in one of these is refused; before, only the last of several counts.
+    repeated = _REPEATED if dialect.is_at_least("v0.0.40") else ()
+    return {
+        name: value.split(",") if name in repeated and "," in value else value
+        for name, value in key
+    }
 
 
 def _by_name(reference: Reference) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -45,14 +45,17 @@ class SlurmRest:
     async def get(
         self,
         path: str,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str | Sequence[str]] | None = None,
         *,
         timeout_s: float,
         limit_bytes: int = 64 * _MEBIBYTE,
     ) -> RestReply:
-        """Send a request; `timeout_s` is for the whole exchange. Raises `Unavailable`."""
+        """Send a request; `timeout_s` is for the whole exchange. Raises `Unavailable`.
+
+        A parameter with several values is repeated.
+        """
         # slurmrestd parses the query itself and accepts neither a bare comma nor a bare colon.
-        query = "?" + urlencode(params, quote_via=quote, safe="") if params else ""
+        query = "?" + urlencode(params, doseq=True, quote_via=quote, safe="") if params else ""
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await self._exchange.get(path + query, self._headers(), limit_bytes)

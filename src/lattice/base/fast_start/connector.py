@@ -50,7 +50,15 @@ class Unreached(OSError):
 
 
 def reason(failure: OSError) -> str:
+    if isinstance(failure, ssl.SSLError) and not isinstance(failure, ssl.SSLCertVerificationError):
+        if failure.reason in _NO_TLS:
+            return "it does not speak TLS on this port"
+        why = (failure.reason or "it closed the connection").lower().replace("_", " ")
+        return f"the TLS handshake failed ({why}); check the port"
     return failure.strerror or str(failure) or "no answer"
+
+
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
 
 
 class Connector:

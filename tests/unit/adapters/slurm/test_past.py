@@ -425,3 +425,27 @@ async def test_a_name_is_asked_for_within_the_scope(
     assert {"association", "account"} == {
         name for each in asked for name in each if name in {"association", "account", "users"}
     }
+
+
+@pytest.mark.spec("ALLOC-6")
+@pytest.mark.parametrize(
+    ("version", "step", "users"),
+    [
+        ("v0.0.38", "step=1%2C3", None),
+        ("v0.0.40", "step=1&step=3", "users=alice&users=bob"),
+        ("v0.0.45", "step=1&step=3", "users=alice&users=bob"),
+    ],
+)
+async def test_several_values_are_written_as_the_version_takes_them(
+    clock: ManualClock, placing: Placing, version: str, step: str, users: str | None
+) -> None:
+    """From v0.0.40 on slurmrestd refuses the whole question if one of these is a list."""
+    slurm = RecordedSlurm(version)
+    slurm.serve("slurmdb", "jobs", b'{"errors": [], "jobs": []}')
+    rows = reader(slurm, clock)
+    await rows.stories([3, 1], placing)
+    assert step in slurm.raw_queries[-1]
+    both = Scope(users=frozenset({"alice", "bob"}))
+    await rows.ask(PastQuestion(scope=both, since=HOUR_AGO), placing, IDS)
+    if users is not None:
+        assert users in slurm.raw_queries[-1]

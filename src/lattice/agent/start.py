@@ -1,0 +1,10 @@
+"""The program `lattice-agent`. Imports nothing that may be missing."""
+
+from __future__ import annotations
+
+from lattice.base.daemon import start
+
+
+def main() -> int:
+    """Run it, or tell what to install."""
+    return start("lattice.agent.main", "lattice-agent", "agent")

@@ -1,0 +1,66 @@
+"""Why gRPC could not reach a server, in plain words, with what to do.
+
+gRPC reports a failed dial as one long line of its own parts. The forms here were seen with the
+version that is installed; a line of another form is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class DialReason(NamedTuple):
+    """What happened, and what to do; `hint` may be empty."""
+
+    text: str
+    hint: str = ""
+
+
+_REFUSED_CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED(?:: ([a-z][a-z ,()-]*))?")
+_FORMS = (
+    (
+        re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST"),
+        DialReason("it does not speak TLS", "Check the port."),
+    ),
+    (
+        re.compile(r"missing selected ALPN property|Trying to connect an http1.x server"),
+        DialReason(
+            "it does not speak gRPC",
+            "This may be the port of REST; gRPC has another one (50051 if not configured).",
+        ),
+    ),
+    (
+        re.compile(r"Peer name .* is not in peer certificate|Hostname Verification Check failed"),
+        DialReason(
+            "its certificate is for another name", "Use a name or an address that is in it."
+        ),
+    ),
+    (re.compile(r"[Cc]onnection refused"), DialReason("connection refused")),
+    (
+        re.compile(
+            r"DNS resolution failed|DNS query cancelled|Domain name not found|Name or servi"
+        ),
+        DialReason("its name can't be resolved", "Check the name, and the resolver of this host."),
+    ),
+    (re.compile(r"No route to host|Network is unreachable"), DialReason("no route to it")),
+    (
+        re.compile(r"Deadline Exceeded|DEADLINE_EXCEEDED|timed out|[Tt]imeout", re.IGNORECASE),
+        DialReason("no answer in time", "A firewall may drop packets to this port."),
+    ),
+    (
+        re.compile(r"Socket closed|Connection reset|Broken pipe|recvmsg|GOAWAY"),
+        DialReason("the connection broke"),
+    ),
+)
+
+
+def dial_reason(details: str) -> DialReason:
+    """The reason in plain words, or the details as they are."""
+    if found := _REFUSED_CERTIFICATE.search(details):
+        why = f": {found[1].strip()}" if found[1] else ""
+        return DialReason(
+            f"its certificate is refused{why}",
+            "Name the authority that signed it: bootstrap.ca, or --bootstrap-ca FILE.",
+        )
+    return next((reason for form, reason in _FORMS if form.search(details)), DialReason(details))
