@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -181,7 +182,8 @@ class IdentityStore:
                 "No token was used",
             ) from None
         finally:
-            probe.unlink(missing_ok=True)
+            with suppress(OSError):
+                probe.unlink()
 
     def save(self, identity: StoredIdentity) -> None:
         """Replace the file, and return once it survives a power failure. Raises `IdentityRefused`.

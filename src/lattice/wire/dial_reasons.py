@@ -38,9 +38,7 @@ _FORMS = (
     ),
     (re.compile(r"[Cc]onnection refused"), DialReason("connection refused")),
     (
-        re.compile(
-            r"DNS resolution failed|DNS query cancelled|Domain name not found|Name or servi"
-        ),
+        re.compile(r"DNS resolution failed|errors resolving|address lookup failed"),
         DialReason("its name can't be resolved", "Check the name, and the resolver of this host."),
     ),
     (re.compile(r"No route to host|Network is unreachable"), DialReason("no route to it")),

@@ -171,6 +171,36 @@ async def test_a_token_may_stand_in_a_file(node: Node) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+async def test_a_folder_that_can_t_be_written_costs_no_token(node: Node) -> None:
+    node.store.path.parent.parent.mkdir(parents=True, exist_ok=True)
+    node.store.path.parent.write_text("a file stands where the folder should be")
+    identity = node.identity(enrol_token="good")
+    with pytest.raises(NoIdentity) as refusal:
+        await identity.obtain()
+    told = "\n".join(refusal.value.problems)
+    assert f"the state folder {node.store.path.parent} can't be written" in told
+    assert "No token was used" in told
+    assert node.issuer.asked == []
+    assert node.issuer.tokens == {"good"}
+
+
+async def test_a_server_that_stays_away_is_one_line_in_the_log(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.issuer.refusal = Unavailable("s1: connection refused", hint="Check the port.")
+    identity = node.identity(enrol_token="good")
+    node.until_s = HOUR
+    obtaining = asyncio.ensure_future(identity.obtain())
+    while len(node.issuer.asked) < 5 and not obtaining.done():
+        await asyncio.sleep(0)
+    node.issuer.refusal = None
+    await obtaining
+    [line] = [each for each in caplog.records if each.message == "no identity yet"]
+    assert line.reason == "No identity yet: s1: connection refused"  # type: ignore[attr-defined]
+    assert line.hint == "Check the port."  # type: ignore[attr-defined]
+
+
+@pytest.mark.spec("AUTH-9")
 async def test_the_key_stays_here_in_a_file_of_ones_own(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()

@@ -102,6 +102,24 @@ def test_plain_in_a_pipe(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.spec("CLI-1")
+def test_common_options_may_stand_before_the_command(environment: dict[str, str]) -> None:
+    url = environment["LATTICE_API_URL"]
+    done = run(environment, "--api-url", url, "-q", "-o", "json", "status", LATTICE_API_URL="")
+    after = run(environment, "status", "-q", "-o", "json")
+    assert (done.returncode, done.stdout) == (after.returncode, after.stdout)
+    assert run(environment, "--no-such", "status").returncode == 2
+
+
+def test_an_authority_that_is_not_trusted_is_told_with_what_to_do(
+    environment: dict[str, str],
+) -> None:
+    done = run(environment, "status", LATTICE_CA="")
+    assert done.returncode == 75
+    assert "its certificate is refused" in done.stderr
+    assert "LATTICE_CA" in done.stderr
+
+
+@pytest.mark.spec("CLI-1")
 def test_colours_on_a_terminal_unless_unwanted(environment: dict[str, str]) -> None:
     assert "\x1b[32m● running\x1b[0m" in on_a_terminal(environment, "status")
     for words, changes in (
