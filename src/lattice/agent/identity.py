@@ -111,16 +111,16 @@ class AgentIdentity:
 
         Waits without a limit if only a server's answer is missing.
         """
-        pause_s, told = _FIRST_PAUSE_S, ""
+        pause_s, logged = _FIRST_PAUSE_S, ""
         while True:
             try:
                 found = await self._cascade.obtain()
             except Unavailable as error:
                 # A server may be away for hours: the same reason is one line.
-                if told != error.message:
+                if logged != error.message:
                     todo = {"hint": error.hint} if error.hint else {}
                     _log.warning("no identity yet", extra={"reason": error.message, **todo})
-                told = error.message
+                logged = error.message
             else:
                 self._adopt(found)
                 return

@@ -49,11 +49,11 @@ def _guarded(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     if COMPLETE_VARIABLE not in environment:
-        if arguments and arguments[0].startswith("-"):
-            arguments = _command_first(arguments)
         if tuple(arguments) in _HELP:
             sys.stdout.write(root_help())
             return 0
+        if arguments and arguments[0].startswith("-"):
+            arguments = _command_first(arguments)
         where, rest = _found(arguments)
         if where is not None:
             from lattice.base.fast_start import argv  # noqa: PLC0415
