@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.base.systemd import Systemd
 from lattice.domain.metric import MetricKind
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
@@ -113,18 +115,28 @@ async def run_until(
     checker = GrantChecker(settings.node, servers)
     identity = _identity(settings, checker, clock)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, identity.reload_soon)
+    systemd = Systemd(os.environ)
+    # Before it has an identity: a node must not wait for a server while it boots.
+    systemd.ready("waits for an identity")
+    alive = asyncio.create_task(systemd.keep_alive(), name="watchdog")
     obtaining = asyncio.create_task(identity.obtain(), name="identity")
-    if not await _before(stop, obtaining):
-        return
+    try:
+        if not await _before(stop, obtaining):
+            return
+    finally:
+        alive.cancel()
     obtaining.result()
     async with AsyncExitStack() as stack:
         figures = partial(process_figures, supervisor, pauses)
         loops = _parts(stack, settings, link, identity, checker, servers, clock, figures)
-        await stack.enter_async_context(supervisor.running(*loops))
+        watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
+        await stack.enter_async_context(supervisor.running(watchdog, *loops))
         settle()
         _log.info("running", extra={"node": settings.node, "version": __version__})
         pauses.start()
+        systemd.status(f"runs as {settings.node}")
         await stop.wait()
+        systemd.stopping()
         _log.info("stopping")
 
 
@@ -197,7 +209,9 @@ def _parts(
 def _identity(settings: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
     config = settings.config
     store = IdentityStore(config.state_dir, settings.node, CertificateProcess())
-    issuer = GrpcIssuer(settings.enrol_at, config.bootstrap.ca)
+    issuer = GrpcIssuer(
+        settings.enrol_at, config.bootstrap.ca, settings.join.ca if settings.join else ""
+    )
     return AgentIdentity(
         Cascade(settings, store, issuer, clock),
         store,

@@ -82,6 +82,16 @@ def bind(path: Path, gid: int) -> socket.socket:
     return listener
 
 
+def adopt(listener: socket.socket) -> socket.socket:
+    """A socket that systemd opened, if only root and a group can reach it."""
+    path = Path(listener.getsockname())
+    facts = path.stat()
+    if facts.st_uid != 0 or facts.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise SocketRefused(f"{path} must belong to root and be closed to others")
+    listener.setblocking(False)
+    return listener
+
+
 @dataclass(frozen=True, slots=True)
 class _Visitor:
     connection: socket.socket
@@ -147,8 +157,11 @@ class HelperListener:
         self._selector = selectors.DefaultSelector()
         self._stopping = False
 
-    def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; requests under way are finished."""
+    def run(self, alive: Callable[[], None] = lambda: None) -> None:
+        """Serve until SIGTERM or SIGINT; requests under way are finished.
+
+        `alive` is called at each turn, at least once a second or so.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -162,6 +175,7 @@ class HelperListener:
             self._reap()
             self._serve()
             self._terminals.tend(idle=not self._visitors and not self._queue)
+            alive()
         self._terminals.close()
         self._selector.unregister(self._listener)
         self._listener.close()

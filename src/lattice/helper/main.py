@@ -18,6 +18,7 @@ from typing import TypeVar
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.process import reset_inherited_signals, settle
+from lattice.base.systemd import Systemd
 from lattice.domain.grant import GATE
 from lattice.domain.privileged import (
     Answer,
@@ -46,7 +47,7 @@ from lattice.helper.jobgroups import JobPids
 from lattice.helper.journal import HelperJournal
 from lattice.helper.judge import AskedGrant, GrantJudge
 from lattice.helper.latency import start_latency
-from lattice.helper.listen import HelperListener, SocketRefused, Stay, bind
+from lattice.helper.listen import HelperListener, SocketRefused, Stay, adopt, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
@@ -95,24 +96,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     clock = SystemClock()
     journal = HelperJournal(clock)
+    systemd = Systemd(os.environ)
     try:
-        listener = _prepare(options, clock, journal)
+        listener = _prepare(options, clock, journal, systemd)
     except (CanNotStart, SocketRefused, OSError, ValueError) as error:
         sys.stderr.write(f"lattice-helper can't start: {error}\n")
         return _BAD_CONFIGURATION
     # Children then share this memory: reference counts are not written in it.
     settle()
     journal.note("serving", role=options.role, place=options.place, socket=str(options.socket))
-    listener.run()
+    systemd.ready(f"serves {options.role} on {options.socket}")
+    listener.run(systemd.alive)
+    systemd.stopping()
     journal.note("stopped")
     return 0
 
 
-def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) -> HelperListener:
+def _prepare(
+    options: argparse.Namespace, clock: Clock, journal: HelperJournal, systemd: Systemd
+) -> HelperListener:
     if os.geteuid() != 0:
         raise CanNotStart("it must be started as root; it gives most of that away at once")
     role = HelperRole(options.role)
-    _clean_surroundings()
+    given = systemd.inherited(options.socket, socket.SOCK_SEQPACKET)
+    _clean_surroundings(given)
     served = _served(options.allow_user)
     # Loads the libraries of the name service here, and not in each child again.
     os.getgrouplist(served.pw_name, served.pw_gid)
@@ -132,12 +139,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
         location=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
-        offered=(
-            *_OFFERED[role],
-            *(_NOTING_VERBS if notes is not None else ()),
-            *(_ATTACHING_VERBS if sessions is not None else ()),
-            *(_PROBING_VERBS if slots is not None else ()),
-        ),
+        offered=_offered(role, notes, sessions, slots),
         clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
@@ -170,9 +172,20 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) 
             kernel, clock, journal, options.place, options.latency_object, off=options.no_latency
         )
         stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
-    endpoint = bind(options.socket, served.pw_gid)
+    endpoint = bind(options.socket, served.pw_gid) if given is None else adopt(given)
     keep_only(kernel, _CAPABILITIES[role])
     return _listener(options, endpoint, judge, act, journal, stay, attaching)
+
+
+def _offered(
+    role: HelperRole, notes: Notes | None, sessions: HelperSessions | None, slots: ProbeSlots | None
+) -> tuple[str, ...]:
+    return (
+        *_OFFERED[role],
+        *(_NOTING_VERBS if notes is not None else ()),
+        *(_ATTACHING_VERBS if sessions is not None else ()),
+        *(_PROBING_VERBS if slots is not None else ()),
+    )
 
 
 def _folder(
@@ -219,13 +232,15 @@ def _listener(
     )
 
 
-def _clean_surroundings() -> None:
+def _clean_surroundings(listener: socket.socket | None = None) -> None:
     reset_inherited_signals()
     os.environ.clear()
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o077)
     os.chdir("/")
-    os.closerange(3, 1024)
+    first = 3 if listener is None else listener.fileno()
+    os.closerange(3, first)
+    os.closerange(first + (listener is not None), 1024)
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -7,6 +7,7 @@ configured grace. Then the contexts end, the last opened first.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import AsyncExitStack
 
@@ -15,7 +16,8 @@ import structlog
 from lattice.base.clock import SystemClock
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import MANY, settle
-from lattice.base.supervisor import Supervisor
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.base.systemd import Systemd
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener
 from lattice.server.cluster.lane_listener import offered_lanes
@@ -43,6 +45,7 @@ async def serve(
     stop = asyncio.Event()
     clock = SystemClock()
     supervisor = Supervisor(clock, stop.set)
+    systemd = Systemd(os.environ)
     async with (
         open_ground(config, clock, log, supervisor) as ground,
         AsyncExitStack() as stack,
@@ -64,7 +67,11 @@ async def serve(
             )
             settle(MANY)
             pauses.start()
-            await stop.wait()
+            systemd.ready(f"serves REST on {config.api.rest_listen}")
+            watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
+            async with supervisor.running(watchdog):
+                await stop.wait()
+            systemd.stopping()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
             faces.stop.begin()
             if ground.agents:

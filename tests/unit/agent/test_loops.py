@@ -47,6 +47,7 @@ RESTARTED = (
     "telemetry sending over servers",
     "telemetry sending straight",
     "telemetry told",
+    "watchdog",
 )
 ENDS = ("logs",)
 _NOBODY = "127.0.0.1:9"

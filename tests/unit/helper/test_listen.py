@@ -234,3 +234,17 @@ def test_a_question_that_takes_long_keeps_no_place_of_others(begin: Begin) -> No
     eventually(lambda: len(list(path.parent.glob("begun-*"))), lambda begun: begun == 2)
     path.with_name("release").touch()
     assert {_told(first), _told(second)} == {Outcome.DONE}
+
+
+@pytest.mark.threat("helper")
+def test_a_socket_of_systemd_that_others_can_reach_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "given"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as given:
+        given.bind(str(path))
+        for mode in (0o666, 0o662, 0o664):
+            path.chmod(mode)
+            with pytest.raises(listen.SocketRefused, match="closed to others"):
+                listen.adopt(given)
+        path.chmod(0o660)
+        assert listen.adopt(given) is given
+        assert not given.getblocking()
