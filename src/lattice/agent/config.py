@@ -13,6 +13,7 @@ from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.agent.metrics_endpoint import metrics_address
 from lattice.agent.sections import AgentConfig
 from lattice.base.config import ConfigReport, load, refused
+from lattice.domain.joinkey import BadJoinKey, JoinKey, read_join_key
 from lattice.domain.peer import BadName, checked_name
 from lattice.probes.dcgm import BadExporter, address_of
 
@@ -32,6 +33,7 @@ class AgentSettings:
     spire_socket: str = ""
     enrol_token: str = field(default="", repr=False)
     agent_token: str = field(default="", repr=False)
+    join: JoinKey | None = None
 
 
 def load_agent_config(
@@ -89,9 +91,13 @@ def _completed(
         checked_name(node)
     except BadName as fault:
         report.problem("node_id", str(fault))
-    enrol_at = _addresses("quorum_endpoint", config.quorum_endpoint, _ENROL_PORT, report)
+    join = _join_key(config.join_key_file, report)
+    named = config.quorum_endpoint or (join.servers if join else ())
+    enrol_at = _addresses("quorum_endpoint", named, _ENROL_PORT, report)
     link_to = _addresses("replicas", config.replicas, _LINK_PORT, report)
-    if not enrol_at and not link_to:
+    # A key that only root may read was used already: the identity names the servers.
+    was_joined = join is None and config.join_key_file.exists()
+    if not enrol_at and not link_to and not was_joined:
         report.problem("quorum_endpoint", "names no server: set it, or --quorum-endpoint")
     if (config.bootstrap.cert is None) != (config.bootstrap.key is None):
         report.problem("bootstrap", "cert and key go together")
@@ -104,8 +110,22 @@ def _completed(
         link_to=link_to or beside,
         spire_socket=environ.get("LATTICE_SPIRE_SOCKET", ""),
         enrol_token=environ.get("LATTICE_ENROL_TOKEN", ""),
+        join=join,
         agent_token=environ.get("LATTICE_AGENT_TOKEN", ""),
     )
+
+
+def _join_key(file: Path, report: ConfigReport) -> JoinKey | None:
+    try:
+        return read_join_key(file.read_text("ascii"))
+    except (FileNotFoundError, PermissionError):
+        # Only root reads it in a package: the agent has its certificate by then.
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        report.problem("join_key_file", f"{file}: {getattr(error, 'strerror', 'is no text')}")
+    except BadJoinKey as fault:
+        report.problem("join_key_file", f"{file} {fault}")
+    return None
 
 
 def _check_measuring(config: AgentConfig, report: ConfigReport) -> None:

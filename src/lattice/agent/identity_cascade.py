@@ -107,6 +107,8 @@ class Cascade:
                 token = self._settings.config.enrol_token_file.read_text().strip()
             except OSError as error:
                 raise _Nothing(f"{error.filename}: {error.strerror}") from None
+        if not token and self._settings.join is not None:
+            token = self._settings.join.token
         if not token:
             raise _Nothing("none given")
         return await self._with(token, "enrolment token")

@@ -32,9 +32,11 @@ class GrpcIssuer:
     Raises `LatticeError`; `Unavailable` if no server could be reached.
     """
 
-    def __init__(self, servers: Sequence[str], authorities: Path | None) -> None:
+    def __init__(self, servers: Sequence[str], authorities: Path | None, ca: str = "") -> None:
+        """`authorities` is a file; `ca` has the same as text and is used if there is none."""
         self._servers = tuple(servers)
         self._authorities = authorities
+        self._ca = ca.encode()
 
     async def enrol(self, token: str, node: str, csr: str) -> Credentials:
         request = pb.EnrolRequest(token=token, node=node, csr=csr)
@@ -45,10 +47,10 @@ class GrpcIssuer:
         )
 
     def _people(self, address: str) -> aio.Channel:
-        if self._authorities is None and _is_loopback(address):
+        if self._authorities is None and not self._ca and _is_loopback(address):
             return aio.insecure_channel(address)
         try:
-            roots = self._authorities.read_bytes() if self._authorities else None
+            roots = self._authorities.read_bytes() if self._authorities else self._ca or None
         except OSError as error:
             raise ConfigurationError(f"{self._authorities}: {error.strerror}") from None
         return aio.secure_channel(address, grpc.ssl_channel_credentials(roots))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lattice import __version__
 from lattice.agent.config import load_agent_config
+from lattice.agent.enrol import enrol
 from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = vars(_parser().parse_args(arguments))
     file, check = options.pop("config"), options.pop("check_config")
+    first, keys, owner = options.pop("enrol"), options.pop("grant_keys"), options.pop("owner")
     try:
         settings = load_agent_config(file, options, os.environ)
         if check:
@@ -39,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
         return_freed_memory(_LARGE_BYTES)
         reset_inherited_signals()
+        if first:
+            enrol(settings, keys, owner)
+            return 0
         pauses = LoopPauses()
         fast_loop = partial(pauses.new_fast_loop, SLOW_BEAT_S)
         with asyncio.Runner(loop_factory=fast_loop) as runner:
@@ -61,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--node-id", help="the node's name in Slurm; default: the host name")
     add("--quorum-endpoint", action="append", metavar="URL", help="a server to enrol at")
     add("--replicas", action="append", metavar="HOST:PORT", help="a server to link to")
+    add("--enrol", action="store_true", help="get the first certificate, then exit; run as root")
+    add("--grant-keys", type=Path, metavar="FILE", help="with --enrol: write the helper's keys")
+    add("--owner", default="", metavar="USER", help="with --enrol: whom the state folder is for")
     add("--state-dir", type=Path, help="where the own certificate is kept")
     add("--enrol-token-file", type=Path, help="a one-time token of `lattice admin enrol`")
     for name in ("cert", "key", "ca"):

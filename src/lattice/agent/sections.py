@@ -186,6 +186,11 @@ class AgentConfig:
     enrol_token_file: Path | None = setting(
         None, "A one-time token (`lattice admin enrol NODE`), read when there is no certificate."
     )
+    join_key_file: Path = setting(
+        Path("/etc/lattice/join.key"),
+        "The line of `lattice admin enrol`, with servers, authority and token in one. Read if it "
+        "is there; what is set here goes first.",
+    )
     bootstrap: BootstrapSection = setting(
         BootstrapSection(), "Certificates made elsewhere, and whom to believe."
     )

@@ -27,6 +27,7 @@ from typing import Any, Self, TypeAlias
 import grpc
 import uvicorn
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from grpc import aio
 
 from lattice.base.clock import SystemClock
@@ -118,6 +119,17 @@ def _check_validity(certificate: bytes, now: datetime) -> None:
             f"and this machine has {now:%Y-%m-%d %H:%M} UTC",
             hint="Check the clock of this machine, then the certificate.",
         )
+
+
+def root_of(chain: bytes) -> str:
+    """The self-signed authority at the end of a chain, in PEM; empty if it does not have one."""
+    try:
+        last = x509.load_pem_x509_certificates(chain)[-1]
+    except ValueError:
+        return ""
+    if last.issuer != last.subject:
+        return ""
+    return last.public_bytes(Encoding.PEM).decode()
 
 
 def _read(file: Path) -> bytes:

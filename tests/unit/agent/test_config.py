@@ -14,6 +14,7 @@ from lattice.agent.config import load_agent_config
 from lattice.agent.main import _parser
 from lattice.agent.sections import AgentConfig
 from lattice.base.errors import ConfigurationError
+from lattice.domain.joinkey import JoinKey, written
 
 EVERY_OPTION = Path(__file__).parents[3] / "config" / "agent.yaml"
 
@@ -43,8 +44,8 @@ def test_the_flags_of_old_are_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         *("--gpu-count=4", "--gpu-type=GH200", "--cpu-cores=72", "--memory-gb=512"),
     ]
     flags = vars(_parser().parse_args(words))
-    flags.pop("config")
-    flags.pop("check_config")
+    for own in ("config", "check_config", "enrol", "grant_keys", "owner"):
+        flags.pop(own)
     read = load_agent_config(None, flags, {"LATTICE_AGENT_TOKEN": "secret"})
     assert (read.node, read.enrol_at) == ("nid001234", ("lattice-01:50051",))
     assert read.link_to == ("lattice-01:50052",), "the port for agents is beside it"
@@ -102,3 +103,30 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     problems = "\n".join(refusal.value.problems)
     for word in ("a/b", "ftp://x", "https://a/path", "go together", "names no server"):
         assert word in problems, problems
+
+
+@pytest.mark.spec("AUTH-9")
+def test_a_join_key_is_all_that_a_node_needs(tmp_path: Path) -> None:
+    file = tmp_path / "join.key"
+    file.write_text(written(JoinKey(servers=("s1:50051", "s2:50051"), token="secret", ca="CA")))
+    read = told(f"node_id: n1\njoin_key_file: {file}\n", tmp_path)
+    assert read.enrol_at == ("s1:50051", "s2:50051")
+    assert read.link_to == ("s1:50052", "s2:50052")
+    assert (read.join.token, read.join.ca) == ("secret", "CA")
+    assert "secret" not in repr(read)
+    own = told(
+        f"node_id: n1\njoin_key_file: {file}\nquorum_endpoint: ['https://own:1']\n", tmp_path
+    )
+    assert own.enrol_at == ("own:1",), "what is set goes first"
+
+
+@pytest.mark.spec("AUTH-9")
+def test_a_join_key_that_is_none_is_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "join.key"
+    file.write_text("a token alone")
+    with pytest.raises(ConfigurationError) as refusal:
+        told(f"join_key_file: {file}\n", tmp_path)
+    assert any("is no join key" in each for each in refusal.value.problems)
+    with pytest.raises(ConfigurationError) as refusal:
+        told(f"join_key_file: {tmp_path / 'none'}\n", tmp_path)
+    assert any("names no server" in each for each in refusal.value.problems)

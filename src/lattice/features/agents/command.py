@@ -13,11 +13,16 @@ from lattice.features.agents.model import Agent
 _ADMIN = "SystemAdmin"
 
 
-def enrol(shell: Shell, *, node: str, life: int | None) -> int:
-    """Print a token and how to use it."""
-    made = shell.call(operations.create_enrolment(node, life or 0))
+def enrol(shell: Shell, *, node: str, life: int | None, again: bool) -> int:
+    """Print a key and how to use it."""
+    made = shell.call(operations.create_enrolment(node, life or 0, again=again))
     if shell.output in {"json", "yaml"}:
         shell.document(made)
+    elif made.join_key:
+        # The key alone is data: `lattice admin enrol n1 >join.key`.
+        shell.note(render.key_terms(made, shell.clock.now(), again=again))
+        shell.write(f"{made.join_key}\n")
+        shell.note(render.KEY_USE)
     else:
         shell.write(render.enrolment(made, shell.clock.now()))
     return 0
@@ -63,19 +68,21 @@ def _show(shell: Shell, agent: Agent) -> int:
 
 ENROL = Command(
     "admin enrol",
-    summary="Make a one-time token with which a node enrols",
-    text="Makes a token with which one node gets its first certificate, once. It is shown here and "
-    "nowhere else; the server keeps only its hash.",
+    summary="Make a key with which a node, or each of many, enrols once",
+    text="Makes a join key with which a node gets its first certificate, once; for a set of nodes, "
+    "each of them once. It is shown here and nowhere else; the server keeps only its hash.",
     run=enrol,
     params=(
         Argument("node", complete="nodes"),
         Option(
             "--for", "--life", metavar="TIME", read=parse_duration, help="How long it is good: 1h."
         ),
+        Option("--again", help="Each node may use it at each boot: for nodes without a disk."),
     ),
     examples=(
-        ("lattice admin enrol n1", "a token for n1, good for an hour"),
-        ("lattice admin enrol n1 --for 2d", "one that can wait for the node"),
+        ("lattice admin enrol n1", "a key for n1, good for an hour"),
+        ("lattice admin enrol 'n[1-500]' --for 7d", "one key for the image of 500 nodes"),
+        ("lattice admin enrol 'n[1-500]' --again --for 90d", "for nodes that forget it at a boot"),
     ),
     permission=_ADMIN,
 )

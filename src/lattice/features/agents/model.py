@@ -11,11 +11,13 @@ from lattice.domain.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """A token for one node. Only this answer has it."""
+    """A token for a node, or for each of a set of nodes. Only this answer has it."""
 
     node: str
     token: str
     expires: datetime
+    join_key: str = ""
+    """The line with token, servers and authority, for the node's `join_key_file`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

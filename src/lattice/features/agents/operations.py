@@ -21,6 +21,8 @@ class EnrolmentOrder:
 
     node: str
     life_s: int = 0
+    again: bool = False
+    """Each node may use it more than once: nodes without a disk, at each boot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +98,12 @@ def list_agents() -> Call[AgentList]:
     return LIST_AGENTS.call(EmptyRequest())
 
 
-def create_enrolment(node: str, ttl_s: int = 0) -> Call[Enrolment]:
-    """Make a token with which one node can enrol once.
+def create_enrolment(node: str, ttl_s: int = 0, *, again: bool = False) -> Call[Enrolment]:
+    """Make a token with which a node can enrol once, or each node of a set.
 
     A repeated call makes a second token; the first expires unused.
     """
-    return CREATE_ENROLMENT.call(EnrolmentOrder(node=node, life_s=ttl_s))
+    return CREATE_ENROLMENT.call(EnrolmentOrder(node=node, life_s=ttl_s, again=again))
 
 
 def revoke_agent(node: str, reason: str) -> Call[Agent]:

@@ -16,6 +16,20 @@ from lattice.features.agents.model import Agent, Enrolment
 _SOON_S = 4 * 3600
 
 
+KEY_USE = (
+    "On the node, or in its image, put this line into /etc/lattice/join.key (owner root, mode "
+    "0600), then:\n"
+    "  systemctl enable --now lattice-enrol lattice-helper.socket lattice-agent"
+)
+
+
+def key_terms(made: Enrolment, now: datetime, *, again: bool) -> str:
+    """For whom the join key is good, how often and for how long."""
+    left = age((made.expires - now).total_seconds() + 1)
+    often = "at each boot" if again else "once for each node"
+    return f"Join key for {inert(made.node)}, good {often} within {left}:"
+
+
 def enrolment(made: Enrolment, now: datetime) -> str:
     """What to run on the node, with the token."""
     left = age((made.expires - now).total_seconds() + 1)

@@ -18,7 +18,11 @@ from lattice.foundation.wiring import Wiring
 def bindings(enrolment: EnrolmentService, trust: TrustedNodes) -> tuple[AnyBinding, ...]:
     return (
         LIST_AGENTS.to(lambda _actor, _asked: trust.agents()),
-        CREATE_ENROLMENT.to(lambda actor, asked: enrolment.create(actor, asked.node, asked.life_s)),
+        CREATE_ENROLMENT.to(
+            lambda actor, asked: enrolment.create(
+                actor, asked.node, asked.life_s, again=asked.again
+            )
+        ),
         ENROL.to(lambda _, asked: enrolment.enrol(asked.token, asked.node, asked.csr)),
         REVOKE_AGENT.to(lambda actor, asked: trust.revoke(actor, asked.node, asked.reason)),
         RESTORE_AGENT.to(

@@ -27,6 +27,7 @@ from lattice.base.config import load
 from lattice.base.errors import ConfigurationError
 from lattice.base.signatures import SigningKey
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.joinkey import JoinKey, written
 from lattice.domain.presence import Presences
 from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.service.enrolment import EnrolmentService
@@ -34,7 +35,8 @@ from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.state import AgreedState
-from lattice.server.config.sections import IdentitySection, ServerConfig
+from lattice.server.config.sections import ApiSection, IdentitySection, ServerConfig
+from lattice.server.tls import root_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,30 @@ def new_replica_id() -> str:
     return f"{host[:40] or 'server'}-{secrets.token_hex(4)}"
 
 
+class JoinKeys:
+    """Writes join keys: every replica's port for services, and the authority of their TLS."""
+
+    def __init__(self, api: ApiSection, replicas: Callable[[], tuple[str, ...]]) -> None:
+        """`replicas` returns the addresses of the agents' listeners."""
+        self._port = api.grpc_listen.port
+        self._own = api.agent_address.host
+        self._certificate = api.tls_cert
+        self._replicas = replicas
+
+    def for_token(self, token: str) -> str:
+        hosts = {Address.parse(each).host: None for each in self._replicas()} or {self._own: None}
+        servers = tuple(str(Address(host, self._port)) for host in hosts)
+        return written(JoinKey(servers=servers, token=token, ca=self._authority()))
+
+    def _authority(self) -> str:
+        """The authority at the end of the chain; empty if the chain does not have it."""
+        try:
+            chain = self._certificate.read_bytes() if self._certificate else b""
+        except OSError:
+            return ""
+        return root_of(chain)
+
+
 @asynccontextmanager
 async def open_agents(
     config: ServerConfig,
@@ -163,6 +189,7 @@ async def open_agents(
         grant_keys=signer.public_keys,
         replicas=replicas,
         development_token=token.reveal() if token else None,
+        join_key=JoinKeys(api, replicas).for_token,
     )
     async with (
         aclosing(Peers(replica.channel_credentials, replica.channel_options)) as peers,

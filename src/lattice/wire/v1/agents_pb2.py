@@ -27,7 +27,7 @@ from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/agents.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"6\n\x16\x43reateEnrolmentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06life_s\x18\x02 \x01(\r\"U\n\tEnrolment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12+\n\x07\x65xpires\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"8\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\t\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\" \n\x0fTellTimeRequest\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x1a\n\x08ToldTime\x12\x0e\n\x06signed\x18\x01 \x01(\t\"\xab\x01\n\x0b\x43redentials\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\t\x12\x13\n\x0b\x61uthorities\x18\x04 \x01(\t\x12\x12\n\ngrant_keys\x18\x05 \x03(\t\x12\x10\n\x08replicas\x18\x06 \x03(\t\x12-\n\tnot_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x13\n\x11ListAgentsRequest\"S\n\tAgentList\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.lattice.v1.Agent\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\xd6\x02\n\x05\x41gent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x37\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07revoked\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrevoked_by\x18\x08 \x01(\t\x12\x16\n\x0erevoked_reason\x18\t \x01(\t\x12/\n\x0bquarantined\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nquarantine\x18\x0b \x01(\t\x12\r\n\x05lacks\x18\x0c \x03(\t\"2\n\x12RevokeAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"#\n\x13RestoreAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t2\x80\x03\n\x0c\x41gentService\x12R\n\x0f\x43reateEnrolment\x12\".lattice.v1.CreateEnrolmentRequest\x1a\x15.lattice.v1.Enrolment\"\x04\x98\xe5\x18\x0e\x12@\n\x05\x45nrol\x12\x18.lattice.v1.EnrolRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x01\x12H\n\nListAgents\x12\x1d.lattice.v1.ListAgentsRequest\x1a\x15.lattice.v1.AgentList\"\x04\x98\xe5\x18\t\x12\x46\n\x0bRevokeAgent\x12\x1e.lattice.v1.RevokeAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x12H\n\x0cRestoreAgent\x12\x1f.lattice.v1.RestoreAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x32\x9d\x01\n\x14\x41gentIdentityService\x12@\n\x05Renew\x12\x18.lattice.v1.RenewRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x0f\x12\x43\n\x08TellTime\x12\x1b.lattice.v1.TellTimeRequest\x1a\x14.lattice.v1.ToldTime\"\x04\x98\xe5\x18\x0f\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/agents.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"E\n\x16\x43reateEnrolmentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06life_s\x18\x02 \x01(\r\x12\r\n\x05\x61gain\x18\x03 \x01(\x08\"g\n\tEnrolment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12+\n\x07\x65xpires\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08join_key\x18\x04 \x01(\t\"8\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\t\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\" \n\x0fTellTimeRequest\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x1a\n\x08ToldTime\x12\x0e\n\x06signed\x18\x01 \x01(\t\"\xab\x01\n\x0b\x43redentials\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\t\x12\x13\n\x0b\x61uthorities\x18\x04 \x01(\t\x12\x12\n\ngrant_keys\x18\x05 \x03(\t\x12\x10\n\x08replicas\x18\x06 \x03(\t\x12-\n\tnot_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x13\n\x11ListAgentsRequest\"S\n\tAgentList\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.lattice.v1.Agent\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\xd6\x02\n\x05\x41gent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x37\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07revoked\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrevoked_by\x18\x08 \x01(\t\x12\x16\n\x0erevoked_reason\x18\t \x01(\t\x12/\n\x0bquarantined\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nquarantine\x18\x0b \x01(\t\x12\r\n\x05lacks\x18\x0c \x03(\t\"2\n\x12RevokeAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"#\n\x13RestoreAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t2\x80\x03\n\x0c\x41gentService\x12R\n\x0f\x43reateEnrolment\x12\".lattice.v1.CreateEnrolmentRequest\x1a\x15.lattice.v1.Enrolment\"\x04\x98\xe5\x18\x0e\x12@\n\x05\x45nrol\x12\x18.lattice.v1.EnrolRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x01\x12H\n\nListAgents\x12\x1d.lattice.v1.ListAgentsRequest\x1a\x15.lattice.v1.AgentList\"\x04\x98\xe5\x18\t\x12\x46\n\x0bRevokeAgent\x12\x1e.lattice.v1.RevokeAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x12H\n\x0cRestoreAgent\x12\x1f.lattice.v1.RestoreAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x32\x9d\x01\n\x14\x41gentIdentityService\x12@\n\x05Renew\x12\x18.lattice.v1.RenewRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x0f\x12\x43\n\x08TellTime\x12\x1b.lattice.v1.TellTimeRequest\x1a\x14.lattice.v1.ToldTime\"\x04\x98\xe5\x18\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,31 +49,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['TellTime']._loaded_options = None
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['TellTime']._serialized_options = b'\230\345\030\017'
   _globals['_CREATEENROLMENTREQUEST']._serialized_start=123
-  _globals['_CREATEENROLMENTREQUEST']._serialized_end=177
-  _globals['_ENROLMENT']._serialized_start=179
-  _globals['_ENROLMENT']._serialized_end=264
-  _globals['_ENROLREQUEST']._serialized_start=266
-  _globals['_ENROLREQUEST']._serialized_end=322
-  _globals['_RENEWREQUEST']._serialized_start=324
-  _globals['_RENEWREQUEST']._serialized_end=351
-  _globals['_TELLTIMEREQUEST']._serialized_start=353
-  _globals['_TELLTIMEREQUEST']._serialized_end=385
-  _globals['_TOLDTIME']._serialized_start=387
-  _globals['_TOLDTIME']._serialized_end=413
-  _globals['_CREDENTIALS']._serialized_start=416
-  _globals['_CREDENTIALS']._serialized_end=587
-  _globals['_LISTAGENTSREQUEST']._serialized_start=589
-  _globals['_LISTAGENTSREQUEST']._serialized_end=608
-  _globals['_AGENTLIST']._serialized_start=610
-  _globals['_AGENTLIST']._serialized_end=693
-  _globals['_AGENT']._serialized_start=696
-  _globals['_AGENT']._serialized_end=1038
-  _globals['_REVOKEAGENTREQUEST']._serialized_start=1040
-  _globals['_REVOKEAGENTREQUEST']._serialized_end=1090
-  _globals['_RESTOREAGENTREQUEST']._serialized_start=1092
-  _globals['_RESTOREAGENTREQUEST']._serialized_end=1127
-  _globals['_AGENTSERVICE']._serialized_start=1130
-  _globals['_AGENTSERVICE']._serialized_end=1514
-  _globals['_AGENTIDENTITYSERVICE']._serialized_start=1517
-  _globals['_AGENTIDENTITYSERVICE']._serialized_end=1674
+  _globals['_CREATEENROLMENTREQUEST']._serialized_end=192
+  _globals['_ENROLMENT']._serialized_start=194
+  _globals['_ENROLMENT']._serialized_end=297
+  _globals['_ENROLREQUEST']._serialized_start=299
+  _globals['_ENROLREQUEST']._serialized_end=355
+  _globals['_RENEWREQUEST']._serialized_start=357
+  _globals['_RENEWREQUEST']._serialized_end=384
+  _globals['_TELLTIMEREQUEST']._serialized_start=386
+  _globals['_TELLTIMEREQUEST']._serialized_end=418
+  _globals['_TOLDTIME']._serialized_start=420
+  _globals['_TOLDTIME']._serialized_end=446
+  _globals['_CREDENTIALS']._serialized_start=449
+  _globals['_CREDENTIALS']._serialized_end=620
+  _globals['_LISTAGENTSREQUEST']._serialized_start=622
+  _globals['_LISTAGENTSREQUEST']._serialized_end=641
+  _globals['_AGENTLIST']._serialized_start=643
+  _globals['_AGENTLIST']._serialized_end=726
+  _globals['_AGENT']._serialized_start=729
+  _globals['_AGENT']._serialized_end=1071
+  _globals['_REVOKEAGENTREQUEST']._serialized_start=1073
+  _globals['_REVOKEAGENTREQUEST']._serialized_end=1123
+  _globals['_RESTOREAGENTREQUEST']._serialized_start=1125
+  _globals['_RESTOREAGENTREQUEST']._serialized_end=1160
+  _globals['_AGENTSERVICE']._serialized_start=1163
+  _globals['_AGENTSERVICE']._serialized_end=1547
+  _globals['_AGENTIDENTITYSERVICE']._serialized_start=1550
+  _globals['_AGENTIDENTITYSERVICE']._serialized_end=1707
 # @@protoc_insertion_point(module_scope)

@@ -26,18 +26,23 @@ class CreateEnrolmentRequest(_message.Message):
 
     NODE_FIELD_NUMBER: _builtins.int
     LIFE_S_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
+    """One node, or a set such as n[1-500]."""
     life_s: _builtins.int
     """0: an hour."""
+    again: _builtins.bool
+    """Each node may use it more than once: nodes without a disk, at each boot."""
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         life_s: _builtins.int = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["life_s", b"life_s", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "life_s", b"life_s", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -50,9 +55,12 @@ class Enrolment(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
+    JOIN_KEY_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     token: _builtins.str
     """Shown this once; the server keeps its SHA-256 only."""
+    join_key: _builtins.str
+    """One line with the token, the servers and the authority that signed their certificate."""
     @_builtins.property
     def expires(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -61,10 +69,11 @@ class Enrolment(_message.Message):
         node: _builtins.str = ...,
         token: _builtins.str = ...,
         expires: _timestamp_pb2.Timestamp | None = ...,
+        join_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "node", b"node", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "join_key", b"join_key", "node", b"node", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

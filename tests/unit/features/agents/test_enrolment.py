@@ -200,3 +200,45 @@ async def test_the_token_of_development_lets_anyone_be_any_node_but_those_refuse
     await site.trust.quarantine("n2", "spoke as n3")
     await _refusal(site, "d" * 32, "n2")
     await _refusal(site, "e" * 32)
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
+async def test_a_key_for_many_nodes_is_good_once_for_each(site: AgentSite) -> None:
+    made = await site.enrolment.create(ADMIN, "n[1-3],x")
+    for node in ("n1", "n3", "x"):
+        assert (await site.enrolment.enrol(made.token, node, csr(node))).node == node
+    for node, named in (("n1", "n1"), ("n4", "n4"), ("n[1-3],x", "n1"), ("n", "n")):
+        with pytest.raises(PermissionRefused):
+            await site.enrolment.enrol(made.token, node, csr(named))
+    assert await site.enrolment.enrol(made.token, "n2", csr("n2"))
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
+async def test_of_those_who_race_as_one_node_of_many_one_wins(site: AgentSite) -> None:
+    other = await site.another()
+    made = await site.enrolment.create(ADMIN, "n[1-2]")
+    racers = [each.enrolment.enrol(made.token, "n1", csr()) for each in (site, other, site, other)]
+    ends = await asyncio.gather(*racers, return_exceptions=True)
+    assert sum(not isinstance(each, BaseException) for each in ends) == 1
+    assert await other.enrolment.enrol(made.token, "n2", csr("n2"))
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_key_for_nodes_without_a_disk_is_good_at_each_boot(site: AgentSite) -> None:
+    made = await site.enrolment.create(ADMIN, "n[1-2]", 90 * 86400, again=True)
+    for _ in range(3):
+        assert await site.enrolment.enrol(made.token, "n1", csr())
+    _clock_of(site).advance(91 * 86400)
+    await _refusal(site, made.token)
+    single = await site.enrolment.create(ADMIN, "n1", again=True)
+    for _ in range(2):
+        assert await site.enrolment.enrol(single.token, "n1", csr())
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.parametrize("nodes", ["", "n[1-", "n[1-99999999]", "a b", "../x", "n[1-2],../x"])
+async def test_names_that_no_node_can_have(site: AgentSite, nodes: str) -> None:
+    with pytest.raises(UsageError):
+        await site.enrolment.create(ADMIN, nodes)

@@ -19,7 +19,8 @@ from typing import Protocol
 from lattice.access.actor import Actor
 from lattice.base.clock import Clock
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
-from lattice.domain.peer import Issued, PeerIdentity
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.peer import BadName, Issued, PeerIdentity, checked_name
 from lattice.domain.state import Change, Delete, Expect, Put, StateStore
 from lattice.features.agents.model import Credentials, Enrolment
 from lattice.features.agents.service.records import (
@@ -48,6 +49,8 @@ _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 256
 _PER_S, _BURST = 20.0, 100
 _SWEPT_AT_ONCE = 50
+_MOST_NODES = 20_000
+_LONGEST_AGAIN_S = 366 * 86400
 _TRIES = 8
 
 
@@ -95,7 +98,7 @@ class NodeAuthority(Protocol):
 class EnrolmentService:
     """Makes tokens and certificates. `grant_keys` and `replicas` go to each node with them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         authority: NodeAuthority,
         trust: TrustedNodes,
@@ -106,7 +109,9 @@ class EnrolmentService:
         grant_keys: Iterable[bytes],
         replicas: Callable[[], tuple[str, ...]],
         development_token: str | None = None,
+        join_key: Callable[[str], str] = lambda _token: "",
     ) -> None:
+        """`join_key` returns the line with which a node enrols by a token."""
         self._authority = authority
         self._trust = trust
         self._store = store
@@ -115,22 +120,34 @@ class EnrolmentService:
         self._grant_keys = tuple(each.hex() for each in grant_keys)
         self._replicas = replicas
         self._development = _digest(development_token) if development_token else None
+        self._join_key = join_key
         self._bucket = Bucket(_PER_S, _BURST, clock)
 
-    async def create(self, actor: Actor, node: str, ttl_s: int = 0) -> Enrolment:
-        """Make a token for one node. Only the answer has it; the store has its digest."""
-        node_named(node)
+    async def create(
+        self, actor: Actor, node: str, ttl_s: int = 0, *, again: bool = False
+    ) -> Enrolment:
+        """Make a token for one node, or for each of a set of nodes.
+
+        Each may use it once, with `again` at each boot. Only the answer has the token; the store
+        has its digest.
+        """
+        _check_nodes(node)
         ttl_s = ttl_s or DEFAULT_TTL_S
-        if not _SHORTEST_S <= ttl_s <= _LONGEST_S:
-            raise UsageError("A token lives from a minute to a week.", hint="Such as --for 1h.")
+        longest_s, text = (_LONGEST_AGAIN_S, "a year") if again else (_LONGEST_S, "a week")
+        if not _SHORTEST_S <= ttl_s <= longest_s:
+            raise UsageError(
+                f"Such a token lives from a minute to {text}.", hint="Such as --for 1h."
+            )
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         expires = self._clock.now().timestamp() + ttl_s
-        record = EnrolmentToken(node=node, expires=expires, by=actor.sub)
+        record = EnrolmentToken(node=node, expires=expires, by=actor.sub, again=again)
         key = token_key(token)
         swept = await self._spent()
         await self._store.commit([Expect(key, 0)], [Put(key, written(record)), *swept])
         _log.info("enrolment made", extra={"node": node, "by": actor.sub, "life_s": ttl_s})
-        return Enrolment(node=node, token=token, expires=at(expires))
+        return Enrolment(
+            node=node, token=token, expires=at(expires), join_key=self._join_key(token)
+        )
 
     async def _spent(self) -> list[Delete]:
         """Expired tokens to delete, at most 50; each new token removes some."""
@@ -155,23 +172,35 @@ class EnrolmentService:
         record = self._holding(entry.value if entry else None, node)
         if entry is None or record is None:
             raise _refused(node)
-        token_held, spent = Expect(key, entry.revision), Delete(key)
-        issued = await self._sign_first(record.node, csr, [token_held], [spent])
+        expect: list[Expect] = [Expect(key, entry.revision)]
+        changes: list[Change] = []
+        if record.node == node and not record.again:
+            changes.append(Delete(key))
+        elif not record.again:
+            # The token stays for the other nodes; this one has used it.
+            mark = f"{key}/{node}"
+            if await self._store.get(mark) is not None:
+                raise _refused(node)
+            expect.append(Expect(mark, 0))
+            changes.append(Put(mark, written(record)))
+        issued = await self._sign_first(node, csr, expect, changes)
         if issued is None:
             raise _refused(node)
         _log.info(
             "agent enrolled",
-            extra={"node": record.node, "by": record.by, "serial": f"{issued.serial:x}"},
+            extra={"node": node, "by": record.by, "serial": f"{issued.serial:x}"},
         )
-        return self._credentials(record.node, issued)
+        return self._credentials(node, issued)
 
     def _holding(self, value: bytes | None, node: str) -> EnrolmentToken | None:
         try:
             record = read(value or b"", EnrolmentToken)
-        except BadTrustRecord:
+            checked_name(node)
+        except (BadTrustRecord, BadName):
             return None
-        holds = record.expires > self._clock.now().timestamp() and node == record.node
-        return record if holds else None
+        if record.expires <= self._clock.now().timestamp():
+            return None
+        return record if node in _nodes_of(record.node) else None
 
     async def _sign_first(
         self, node: str, csr: str, expect: Sequence[Expect], changes: Sequence[Change]
@@ -280,6 +309,24 @@ class EnrolmentService:
             replicas=self._replicas(),
             not_after=issued.not_after,
         )
+
+
+def _nodes_of(text: str) -> NodeSet:
+    try:
+        found = NodeSet.parse(text, limit=_MOST_NODES)
+    except ValueError as fault:
+        raise UsageError(
+            f"{text[:80]!r} names no nodes: {fault}.", hint="Such as n[1-500]."
+        ) from None
+    return found
+
+
+def _check_nodes(text: str) -> None:
+    nodes = list(_nodes_of(text))
+    if not nodes:
+        raise UsageError("No node is named.", hint="Such as n1, or n[1-500].")
+    for each in nodes:
+        node_named(each)
 
 
 def _digest(text: str) -> bytes:

@@ -4,7 +4,8 @@ Values are JSON; unknown fields are ignored.
 
 Keys::
 
-    enrolments/SHA256       a token that was not used yet
+    enrolments/SHA256       a token that was not used yet, or that is for several nodes
+    enrolments/SHA256/NODE  a node that has used the latter
     trust/revoked/NODE      certificates up to this moment are refused
     trust/quarantine/NODE   all are refused until an administrator restores the node
     trust/certificate/NODE  the newest certificate, and which generation was used last
@@ -47,8 +48,11 @@ class EnrolmentToken:
     """A token that was not used yet. Times are Unix seconds."""
 
     node: str
+    """One node, or a set such as `n[1-500]`."""
     expires: float
     by: str
+    again: bool = False
+    """A node may use it more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
