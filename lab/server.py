@@ -130,6 +130,8 @@ class Server:
             sections["api"]["oidc_audience"] = AUDIENCE
         if "slurm" in self._parts:
             files = slurm_config.SlurmFiles(self._layout.state)
+            sections["api"]["munge"] = True
+            sections["api"]["munge_socket"] = str(files.munge_socket)
             sections["slurm"] = {
                 "rest_url": f"unix:{files.rest_socket}",
                 "config_file": str(self._layout.slurm_conf),

@@ -9,6 +9,7 @@ from lab.addresses import SERVER_ADDRESSES, SERVER_REST_PORT
 from lab.layout import Layout
 from lab.other_python import LAB_PYTHON
 from lab.room import Room
+from lab.slurm_config import SlurmFiles
 
 API_URL = ",".join(f"https://{address}:{SERVER_REST_PORT}" for address in SERVER_ADDRESSES)
 """Both replicas, whether or not the second one is up: a client asks the next when one is gone."""
@@ -31,6 +32,7 @@ class Sessions:
             "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
             "LATTICE_API_URL": API_URL,
             "LATTICE_CA": str(self._layout.certificates / "ca.crt"),
+            "LATTICE_MUNGE_SOCKET": str(SlurmFiles(self._layout.state).munge_socket),
         }
 
     def run(

@@ -42,6 +42,10 @@ class SlurmFiles:
         return self.state / "munge"
 
     @property
+    def munge_socket(self) -> Path:
+        return self.munge / "sock"
+
+    @property
     def database(self) -> Path:
         return self.state / "mariadb"
 
@@ -102,7 +106,7 @@ PrivateData=jobs"""
 
 def _trust(files: SlurmFiles, auth: str) -> str:
     """For slurm.conf and slurmdbd.conf."""
-    socket = f"AuthInfo=socket={files.munge}/sock\n" if auth == "munge" else ""
+    socket = f"AuthInfo=socket={files.munge_socket}\n" if auth == "munge" else ""
     return f"""\
 AuthType=auth/{auth}
 {socket}AuthAltTypes=auth/jwt
@@ -154,7 +158,7 @@ DebugFlags=NO_CONF_HASH"""
 
 
 def _accounting(files: SlurmFiles, auth: str) -> str:
-    password = f"AccountingStoragePass={files.munge}/sock\n" if auth == "munge" else ""
+    password = f"AccountingStoragePass={files.munge_socket}\n" if auth == "munge" else ""
     # AccountingStoragePass names the munge socket once more: slurmctld's link to slurmdbd does
     # not read AuthInfo.
     return f"""\

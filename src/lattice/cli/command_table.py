@@ -112,7 +112,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("admin ping", "Measure the way to a node's agent", "lattice.features.link.command:PING"),
     (
         "admin enrol",
-        "Make a one-time token with which a node enrols",
+        "Make a key with which a node, or each of many, enrols once",
         "lattice.features.agents.command:ENROL",
     ),
     (

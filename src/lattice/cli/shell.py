@@ -20,12 +20,12 @@ from lattice.base.style import Style
 from lattice.base.text import inert_json
 from lattice.client.blocking_client import SyncClient
 from lattice.client.settings import Settings
-from lattice.client.tokens import VaultLocker, open_vault, token_source
+from lattice.client.tokens import VaultLocker, open_vault
 
 if TYPE_CHECKING:
     from lattice.client.byte_stream import ByteStream
     from lattice.client.record_stream import RecordStream
-    from lattice.domain.signin import IdentityProvider
+    from lattice.domain.signin import IdentityProvider, Tokens
     from lattice.features.identity.model import AuthDiscovery
 
 T = TypeVar("T")
@@ -66,8 +66,7 @@ class TerminalShell:
     def client(self) -> SyncClient:
         """The SDK, for this server."""
         if self._client is None:
-            tokens = token_source(self._settings, environment=self.environment, warn=self.warn)
-            self._client = SyncClient(self._settings, tokens=tokens, environment=self.environment)
+            self._client = SyncClient(self._settings, environment=self.environment, warn=self.warn)
         return self._client
 
     def call(self, call: Call[T]) -> T:
@@ -178,6 +177,11 @@ class TerminalShell:
     @property
     def locker(self) -> VaultLocker:
         return VaultLocker(open_vault(self._settings))
+
+    def munge_tokens(self, cluster: str) -> Tokens:
+        from lattice.client.munge_sign_in import munge_tokens  # noqa: PLC0415
+
+        return munge_tokens(self.client, cluster, self.environment)
 
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
         from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415

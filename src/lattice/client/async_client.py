@@ -31,10 +31,11 @@ from lattice.client.answers import (
     request_headers,
     wait_of,
 )
+from lattice.client.blocking_client import SyncClient
 from lattice.client.race import BrokenAnswer, NoConnection, Trace, Unanswered, first_connected, why
 from lattice.client.replicas import Replicas, Tries
 from lattice.client.settings import Settings
-from lattice.client.tokens import TokenSource, token_source, usable_token
+from lattice.client.tokens import FixedToken, TokenSource, token_source, usable_token
 from lattice.client.verbs_async import AsyncVerbs
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ class Client(AsyncVerbs):
         self._settings = settings
         self._environment = environment
         self._timeout_s = timeout_s
-        self._tokens = tokens or token_source(settings, environment=environment)
+        if tokens is None:
+            caller = SyncClient(settings, tokens=FixedToken(None), environment=environment)
+            tokens = token_source(settings, caller, environment=environment)
+        self._tokens = tokens
         self._http = httpx2.AsyncClient(
             verify=tls_context(settings.ca, settings.client_cert, settings.client_key, whole=True),
             timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),

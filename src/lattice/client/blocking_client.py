@@ -50,12 +50,16 @@ class SyncClient(Verbs):
         tokens: TokenSource | None = None,
         environment: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
+        """`warn` gets a line if the sign-in is about to end."""
         self._replicas = Replicas(settings.urls)
         self._settings = settings
         self._environment = os.environ if environment is None else environment
         self._timeout_s = timeout_s
-        self._tokens = tokens or token_source(settings, environment=self._environment)
+        self._tokens = tokens or token_source(
+            settings, self, environment=self._environment, warn=warn
+        )
         self._target: HttpTarget | None = None
 
     @classmethod

@@ -16,6 +16,7 @@ from lattice.client.credential import Credential
 from lattice.client.settings import Settings
 
 if TYPE_CHECKING:
+    from lattice.client.munge_sign_in import Caller
     from lattice.domain.signin import Tokens
 
 RENEW_BEFORE_S = 60.0
@@ -101,6 +102,10 @@ class VaultLocker:
     def expires_at(self) -> float | None:
         stored = self._vault.read()
         return stored.expires_at if stored else None
+
+    def issuer(self) -> str:
+        stored = self._vault.read()
+        return stored.issuer if stored else ""
 
     def holds(self) -> bool:
         return self._vault.read() is not None
@@ -195,9 +200,9 @@ class StoredTokens:
             if latest is None or latest.access_token in {credential.access_token, refused}:
                 raise LoginRequired(_ENDED) from None
             return latest
-        except Unavailable:
+        except Unavailable as error:
             claim.give_back()
-            return self._make_do(credential, refused, "the identity provider does not answer")
+            return self._make_do(credential, refused, f"that failed: {error.message.rstrip('.')}")
         except BaseException:
             claim.give_back()
             raise
@@ -240,16 +245,26 @@ def open_vault(settings: Settings) -> Vault:
 
 def token_source(
     settings: Settings,
+    caller: Caller,
     *,
     environment: Mapping[str, str] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> TokenSource:
-    """LATTICE_TOKEN if it is set, else the stored sign-in."""
+    """LATTICE_TOKEN if it is set, else the stored sign-in.
+
+    `caller` asks the server itself for another token where that issued the one before.
+    """
     if settings.token is not None:
         return FixedToken(settings.token)
     environment = os.environ if environment is None else environment
 
     def renew(credential: Credential, refresh: str) -> Tokens:
+        from lattice.domain.munge_claim import MUNGE  # noqa: PLC0415 - rarely needed
+
+        if credential.issuer == MUNGE:
+            from lattice.client.munge_sign_in import renewed_tokens  # noqa: PLC0415
+
+            return renewed_tokens(caller, credential.client_id, environment)
         from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415 - rarely needed
 
         provider = SignInProvider.at(

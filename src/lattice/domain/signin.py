@@ -70,5 +70,8 @@ class Locker(Protocol):
     def expires_at(self) -> float | None:
         """When the access token expires, in seconds since 1970; None: unknown, or no token."""
 
+    def issuer(self) -> str:
+        """Who issued the tokens; empty if none are kept."""
+
     def holds(self) -> bool:
         """True if a token is kept."""

@@ -7,6 +7,7 @@ import pwd
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 from lattice.access.grants import GrantSigner
@@ -19,23 +20,61 @@ from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.adapters.oidc.discovery import DiscoveredProvider, provider_client
 from lattice.adapters.oidc.keys import KeyCache
 from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
+from lattice.adapters.own_tokens import OwnOrElse, OwnTokens
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.adapters.pki.files import believed_keys
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
-from lattice.base.signatures import SigningKey
+from lattice.base.signatures import KeyRing, SigningKey
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.submission import SubmitGate
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
-from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSection
+from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, SlurmSection
+
+
+def open_own_tokens(config: ServerConfig, clock: Clock) -> OwnTokens | None:
+    """The tokens of people who sign in by MUNGE, or None. Raises `ConfigurationError`."""
+    api, identity = config.api, config.identity
+    if not api.munge:
+        return None
+    if identity.ca_cert is None or identity.ca_key is None or identity.grant_key is None:
+        raise ConfigurationError(
+            "Signing in by MUNGE needs the key that signs its tokens.",
+            hint="Set the section identity, or start with --single.",
+        )
+    key = SigningKey.load(identity.grant_key)
+    before = believed_keys(identity.previous_grant_keys)
+    return OwnTokens(
+        key,
+        KeyRing([key.public, *before]),
+        clock,
+        audience=ClusterAuthority.load(identity.ca_cert, identity.ca_key, clock).cluster,
+        lifetime=timedelta(hours=api.munge_hours),
+        user_claim=api.user_claim,
+        administrators=frozenset(api.administrators),
+    )
 
 
 @asynccontextmanager
 async def open_verifier(
+    api: ApiSection, clock: Clock, supervisor: Supervisor, own: OwnTokens | None = None
+) -> AsyncIterator[TokenVerifier]:
+    """A verifier of own tokens, if there are any, and of the configured ones."""
+    if own is not None and api.auth is AuthMode.MUNGE:
+        yield OwnOrElse(own, None)
+        return
+    async with _open_configured(api, clock, supervisor) as verifier:
+        yield verifier if own is None else OwnOrElse(own, verifier)
+
+
+@asynccontextmanager
+async def _open_configured(
     api: ApiSection, clock: Clock, supervisor: Supervisor
 ) -> AsyncIterator[TokenVerifier]:
     """Issuer before shared secret before none; keys are refreshed while it is open."""

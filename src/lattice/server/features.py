@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 
+from lattice.adapters.munge import MungeReader
 from lattice.adapters.pki.files import believed_keys
 from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
@@ -15,6 +16,7 @@ from lattice.features.diag.service.node_queries import NodeQueries
 from lattice.features.health import wiring as health
 from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
+from lattice.features.identity.service import MungeSignIn
 from lattice.features.link import wiring as link
 from lattice.features.locks import wiring as locks
 from lattice.features.logs import wiring as logs
@@ -31,6 +33,7 @@ from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
 from lattice.server.config.sections import ApiSection
 from lattice.server.foundation import Ground, ServedAgents
+from lattice.server.public_names import PublicNames
 
 
 def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Iterator[Wiring]:
@@ -41,7 +44,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
     lasting = agreed.cluster if agreed.lasts else None
     yield health.wire(base, lasting, agreed.note, description=description)
-    yield identity.wire(base, _discovery(config.api))
+    yield identity.wire(base, _discovery(config.api), _munge(ground))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)
     yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
@@ -70,6 +73,15 @@ def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     yield top.wire(base, access)
     yield watch.wire(base, access)
     yield diag.wire(base, access, config.diag, asking, asking)
+
+
+def _munge(ground: Ground) -> MungeSignIn | None:
+    tokens = ground.own_tokens
+    if tokens is None:
+        return None
+    api = ground.config.api
+    names = PublicNames(api, ground.cluster.view.addresses)
+    return MungeSignIn(MungeReader(api.munge_socket), tokens, names.has)
 
 
 def _discovery(api: ApiSection) -> AuthDiscovery:

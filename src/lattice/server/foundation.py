@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from lattice.access.tokens import TokenVerifier
+from lattice.adapters.own_tokens import OwnTokens
 from lattice.adapters.signedstate import SignedStateStore
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.scheduler import SlurmScheduler
@@ -35,6 +36,7 @@ from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
     open_metric_store,
     open_objects,
+    open_own_tokens,
     open_scheduler,
     open_verifier,
     slurm_commands,
@@ -86,6 +88,7 @@ class Ground:
     config: ServerConfig
     foundation: Foundation
     verifier: TokenVerifier
+    own_tokens: OwnTokens | None
     cluster: Cluster
     agents: ServedAgents | None
     """None: no identity is configured."""
@@ -113,7 +116,8 @@ async def open_ground(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         scheduler = await enter(open_scheduler(config, clock, own_metrics, supervisor))
-        verifier = await enter(open_verifier(config.api, clock, supervisor))
+        own_tokens = open_own_tokens(config, clock)
+        verifier = await enter(open_verifier(config.api, clock, supervisor, own_tokens))
         cluster = await enter(_open_cluster(process))
         metrics = await enter(open_metric_store(config.telemetry, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
@@ -129,6 +133,7 @@ async def open_ground(
             config=config,
             foundation=foundation,
             verifier=verifier,
+            own_tokens=own_tokens,
             cluster=cluster,
             agents=agents,
         )

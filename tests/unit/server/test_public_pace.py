@@ -16,7 +16,13 @@ from lattice.server.listeners.public_pace import HOLD_S, PER_MINUTE, PublicPace
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.server import bearer, composed
 
-PUBLIC = {"/healthz", "/v1/openapi.json", "/v1/auth/discovery", "/v1/agents/enrol"}
+PUBLIC = {
+    "/healthz",
+    "/v1/openapi.json",
+    "/v1/auth/discovery",
+    "/v1/auth/munge",
+    "/v1/agents/enrol",
+}
 
 
 class Site:

@@ -10,11 +10,12 @@ from lattice.base.command import Command, Option
 from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
 from lattice.base.shell import Shell
 from lattice.base.text import inert
+from lattice.domain.munge_claim import MUNGE
 from lattice.domain.signin import DeviceCode, IdentityProvider, Locker, Tokens
 from lattice.features.identity import operations, render
 from lattice.features.identity.model import AuthDiscovery
 
-_FLOWS = ("pkce", "device", "manual")
+_FLOWS = ("pkce", "device", "manual", MUNGE)
 _NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
 
 
@@ -33,6 +34,9 @@ class SignInShell(Shell, Protocol):
     def fixed_token(self) -> bool:
         """True if LATTICE_TOKEN is set, which takes precedence over stored tokens."""
 
+    def munge_tokens(self, cluster: str) -> Tokens:
+        """Return the tokens of a sign-in by MUNGE to a cluster."""
+
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
         """Return a client of the provider that the server names."""
 
@@ -49,6 +53,8 @@ def login(
             hint="Unset it first: unset LATTICE_TOKEN",
         )
     discovery = shell.call(operations.auth_discovery())
+    if flow == MUNGE or (flow is None and not discovery.issuer and discovery.munge):
+        return _by_munge(shell, discovery)
     if not discovery.issuer:
         raise ConfigurationError(
             "This server has no identity provider, so there is nobody to sign in with.",
@@ -58,6 +64,17 @@ def login(
     scopes = (*shell.scopes, *scope)
     tokens = _sign_in(shell, provider, flow or pick_flow(shell.environment), scopes)
     shell.locker.keep(tokens, issuer=discovery.issuer, client_id=discovery.client_id)
+    return _greet(shell)
+
+
+def _by_munge(shell: SignInShell, discovery: AuthDiscovery) -> int:
+    if not discovery.munge:
+        raise ConfigurationError(
+            "This server offers no signing in by MUNGE.",
+            hint="Its administrator sets `munge: true`; or sign in with `lattice login` alone.",
+        )
+    tokens = shell.munge_tokens(discovery.munge)
+    shell.locker.keep(tokens, issuer=MUNGE, client_id=discovery.munge)
     return _greet(shell)
 
 
@@ -125,9 +142,13 @@ def logout(shell: SignInShell) -> int:
     """Revoke the tokens and delete them."""
     if shell.fixed_token:
         shell.warn("LATTICE_TOKEN is set; only you can unset it.")
+    issuer = shell.locker.issuer()
     tokens = shell.locker.empty()
     if not tokens:
         shell.note("Nobody was logged in.")
+        return 0
+    if issuer == MUNGE:
+        shell.note("Logged out: tokens deleted; a copy of one ends by itself.")
         return 0
     try:
         discovery = shell.call(operations.auth_discovery())
@@ -160,7 +181,8 @@ LOGIN = Command(
     text="Signs you in with the identity provider the server names, and keeps the tokens for you "
     "alone. They are renewed in silence until the provider ends the session.\n\n"
     "pkce opens a browser here. device shows a code to enter on any other device, and is taken "
-    "where no browser can open. manual prints an address and reads back where it led.",
+    "where no browser can open. manual prints an address and reads back where it led. munge asks "
+    "for nothing, on hosts of the cluster, where the site offers it.",
     run=login,
     params=(
         Option("--flow", choices=_FLOWS, help="How to sign in; found out unless given."),

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthDiscovery:
-    """What a client needs to sign in. All fields are empty if the server has no provider."""
+    """What a client needs to sign in. The first three are empty if the server has no provider."""
 
     idp_url: str
     client_id: str
     issuer: str
+    munge: str = ""
+    """The cluster's id, to sign in to by MUNGE on its hosts; empty: not offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """A token of the server's own for a Unix user."""
+
+    token: str = field(repr=False)
+    user: str
+    lifetime_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

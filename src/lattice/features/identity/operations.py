@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from lattice.base.call import Call
 from lattice.base.operation import Operation
 from lattice.domain.request_fields import EmptyRequest
-from lattice.features.identity.model import AuthDiscovery, Identity
+from lattice.features.identity.model import AuthDiscovery, Identity, SignedIn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MungeCredential:
+    """What MUNGE made of a claim (`lattice.domain.munge_claim`)."""
+
+    credential: str = field(repr=False)
+
 
 _SERVICE = "lattice.v1.IdentityService/"
 
@@ -17,6 +26,14 @@ GET_AUTH_DISCOVERY = Operation(
     path="/auth/discovery",
     request=EmptyRequest,
     answer=AuthDiscovery,
+)
+SIGN_IN_BY_MUNGE = Operation(
+    rpc=_SERVICE + "SignInByMunge",
+    method="POST",
+    path="/auth/munge",
+    request=MungeCredential,
+    answer=SignedIn,
+    largest_body_bytes=8 * 1024,
 )
 WHO_AM_I = Operation(
     rpc=_SERVICE + "WhoAmI",
@@ -31,6 +48,11 @@ def auth_discovery() -> Call[AuthDiscovery]:
     """Get the provider and the client id to sign in with; needs no token."""
     call = GET_AUTH_DISCOVERY.call(EmptyRequest())
     return call._replace(path="/api" + call.path, anonymous=True)
+
+
+def sign_in_by_munge(credential: str) -> Call[SignedIn]:
+    """Get a token for a MUNGE credential; needs no token."""
+    return SIGN_IN_BY_MUNGE.call(MungeCredential(credential=credential))._replace(anonymous=True)
 
 
 def whoami() -> Call[Identity]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from lattice.features.identity.model import AuthDiscovery
-from lattice.features.identity.operations import GET_AUTH_DISCOVERY, WHO_AM_I
-from lattice.features.identity.service import IdentityService
+from lattice.features.identity.operations import (
+    GET_AUTH_DISCOVERY,
+    SIGN_IN_BY_MUNGE,
+    WHO_AM_I,
+)
+from lattice.features.identity.service import IdentityService, MungeSignIn
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 
 
-def wire(foundation: Foundation, discovery: AuthDiscovery) -> Wiring:
+def wire(
+    foundation: Foundation, discovery: AuthDiscovery, munge: MungeSignIn | None = None
+) -> Wiring:
     """Return the feature's part of the server."""
-    service = IdentityService(foundation.scheduler, discovery)
+    service = IdentityService(foundation.scheduler, discovery, munge)
     return Wiring(
         bindings=(
             GET_AUTH_DISCOVERY.to(lambda _actor, _asked: service.discovery()),
+            SIGN_IN_BY_MUNGE.to(lambda _, asked: service.sign_in_by_munge(asked.credential)),
             WHO_AM_I.to(lambda actor, _: service.whoami(actor)),
         )
     )

@@ -93,6 +93,18 @@ def _sign_in(api: ApiSection, report: ConfigReport) -> None:
             report.problem(path, text, "api.oidc_issuer", "api.oidc_hmac_secret")
 
 
+def judge_munge(config: ServerConfig, report: ConfigReport) -> None:
+    """Tokens of the server's own are signed with its key of grants."""
+    api = config.api
+    if api.munge_socket is not None and not api.munge:
+        report.warning("api.munge_socket", "is not used: api.munge is not set")
+    if api.administrators and not api.munge:
+        report.warning("api.administrators", "is not used: api.munge is not set")
+    for user in api.administrators:
+        if not _UNIX_USER.fullmatch(user):
+            report.problem("api.administrators", f"{user[:60]!r} is no Unix user name")
+
+
 def _provider(api: ApiSection, report: ConfigReport) -> None:
     check_url("api.oidc_issuer", api.oidc_issuer, report, outside=("https",))
     check_url("api.oidc_jwks_uri", api.oidc_jwks_uri, report, outside=("https",), query=True)

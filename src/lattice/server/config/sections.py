@@ -41,6 +41,7 @@ class AuthMode(StrEnum):
 
     ISSUER = "issuer"
     HMAC = "hmac"
+    MUNGE = "munge"
     NONE = "none"
 
 
@@ -129,6 +130,23 @@ class ApiSection:
         "Not used while `oidc_issuer` is set.",
         env="LATTICE_OIDC_HMAC_SECRET",
     )
+    munge: bool = setting(
+        False,
+        "Let people sign in by MUNGE on hosts of the cluster, as their Unix user. Needs "
+        "`identity`, or `--single`.",
+    )
+    munge_socket: Path | None = setting(None, "The socket of munged. Not set: its usual one.")
+    munge_hours: int = setting(
+        12, "How long such a sign-in lasts. It is renewed in silence.", least=1, most=168
+    )
+    public_names: tuple[str, ...] = setting(
+        (),
+        "Hosts at which people reach this server, beside those in its certificate: needed for "
+        "signing in by MUNGE behind a proxy.",
+    )
+    administrators: tuple[str, ...] = setting(
+        (), "Unix users who are system administrators when they have signed in by MUNGE."
+    )
     user_claim: str = setting("preferred_username", "The claim that names the Unix user.")
     tenant_claim: str = setting("tenant", "The claim that names the tenant.")
     service_accounts: Mapping[str, str] = setting(
@@ -156,7 +174,9 @@ class ApiSection:
         """The mode in force."""
         if self.oidc_issuer is not None:
             return AuthMode.ISSUER
-        return AuthMode.NONE if self.oidc_hmac_secret is None else AuthMode.HMAC
+        if self.oidc_hmac_secret is not None:
+            return AuthMode.HMAC
+        return AuthMode.MUNGE if self.munge else AuthMode.NONE
 
     @property
     def audience(self) -> str | None:

@@ -41,23 +41,72 @@ class AuthDiscovery(_message.Message):
     IDP_URL_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     ISSUER_FIELD_NUMBER: _builtins.int
+    MUNGE_FIELD_NUMBER: _builtins.int
     idp_url: _builtins.str
     client_id: _builtins.str
     issuer: _builtins.str
+    munge: _builtins.str
+    """The cluster's id, to sign in to by MUNGE on its hosts; empty: not offered."""
     def __init__(
         self,
         *,
         idp_url: _builtins.str = ...,
         client_id: _builtins.str = ...,
         issuer: _builtins.str = ...,
+        munge: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "idp_url", b"idp_url", "issuer", b"issuer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "idp_url", b"idp_url", "issuer", b"issuer", "munge", b"munge"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AuthDiscovery: _TypeAlias = AuthDiscovery  # noqa: Y015
+
+@_typing.final
+class SignInByMungeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    credential: _builtins.str
+    """Of the text `lattice sign-in 1 CLUSTER HOST`, with the host that the caller dialled."""
+    def __init__(
+        self,
+        *,
+        credential: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential", b"credential"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignInByMungeRequest: _TypeAlias = SignInByMungeRequest  # noqa: Y015
+
+@_typing.final
+class SignedIn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    LIFETIME_S_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    user: _builtins.str
+    lifetime_s: _builtins.int
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        user: _builtins.str = ...,
+        lifetime_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lifetime_s", b"lifetime_s", "token", b"token", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedIn: _TypeAlias = SignedIn  # noqa: Y015
 
 @_typing.final
 class WhoAmIRequest(_message.Message):

@@ -39,6 +39,11 @@ class IdentityServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_identity__pb2.GetAuthDiscoveryRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_identity__pb2.AuthDiscovery.FromString,
                 _registered_method=True)
+        self.SignInByMunge = channel.unary_unary(
+                '/lattice.v1.IdentityService/SignInByMunge',
+                request_serializer=lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
+                _registered_method=True)
         self.WhoAmI = channel.unary_unary(
                 '/lattice.v1.IdentityService/WhoAmI',
                 request_serializer=lattice_dot_v1_dot_identity__pb2.WhoAmIRequest.SerializeToString,
@@ -51,6 +56,13 @@ class IdentityServiceServicer(object):
 
     def GetAuthDiscovery(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignInByMunge(self, request, context):
+        """The credential is the permission.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -68,6 +80,11 @@ def add_IdentityServiceServicer_to_server(servicer, server):
                     servicer.GetAuthDiscovery,
                     request_deserializer=lattice_dot_v1_dot_identity__pb2.GetAuthDiscoveryRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_identity__pb2.AuthDiscovery.SerializeToString,
+            ),
+            'SignInByMunge': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignInByMunge,
+                    request_deserializer=lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_identity__pb2.SignedIn.SerializeToString,
             ),
             'WhoAmI': grpc.unary_unary_rpc_method_handler(
                     servicer.WhoAmI,
@@ -102,6 +119,33 @@ class IdentityService(object):
             '/lattice.v1.IdentityService/GetAuthDiscovery',
             lattice_dot_v1_dot_identity__pb2.GetAuthDiscoveryRequest.SerializeToString,
             lattice_dot_v1_dot_identity__pb2.AuthDiscovery.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignInByMunge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.IdentityService/SignInByMunge',
+            lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.SerializeToString,
+            lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
             options,
             channel_credentials,
             insecure,

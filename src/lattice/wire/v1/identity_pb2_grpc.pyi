@@ -32,12 +32,16 @@ class IdentityServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> IdentityServiceAsyncStub: ...
     GetAuthDiscovery: _grpc.UnaryUnaryMultiCallable[_identity_pb2.GetAuthDiscoveryRequest, _identity_pb2.AuthDiscovery]
+    SignInByMunge: _grpc.UnaryUnaryMultiCallable[_identity_pb2.SignInByMungeRequest, _identity_pb2.SignedIn]
+    """The credential is the permission."""
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_identity_pb2.WhoAmIRequest, _identity_pb2.Identity]
 
 @_typing.type_check_only
 class IdentityServiceAsyncStub(IdentityServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetAuthDiscovery: _aio.UnaryUnaryMultiCallable[_identity_pb2.GetAuthDiscoveryRequest, _identity_pb2.AuthDiscovery]  # type: ignore[assignment]
+    SignInByMunge: _aio.UnaryUnaryMultiCallable[_identity_pb2.SignInByMungeRequest, _identity_pb2.SignedIn]  # type: ignore[assignment]
+    """The credential is the permission."""
     WhoAmI: _aio.UnaryUnaryMultiCallable[_identity_pb2.WhoAmIRequest, _identity_pb2.Identity]  # type: ignore[assignment]
 
 class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -47,6 +51,14 @@ class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _identity_pb2.GetAuthDiscoveryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_identity_pb2.AuthDiscovery, _abc.Awaitable[_identity_pb2.AuthDiscovery]]: ...
+
+    @_abc_1.abstractmethod
+    def SignInByMunge(
+        self,
+        request: _identity_pb2.SignInByMungeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_identity_pb2.SignedIn, _abc.Awaitable[_identity_pb2.SignedIn]]:
+        """The credential is the permission."""
 
     @_abc_1.abstractmethod
     def WhoAmI(

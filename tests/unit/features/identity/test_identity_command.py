@@ -23,11 +23,11 @@ DISCOVERY: dict[str, Any] = {
 class Locker:
     def __init__(self) -> None:
         self.kept: tuple[str, ...] = ()
-        self.issuer = ""
+        self.issued_by = ""
 
     def keep(self, tokens: Tokens, *, issuer: str, client_id: str) -> None:  # noqa: ARG002
         self.kept = (tokens.access,)
-        self.issuer = issuer
+        self.issued_by = issuer
 
     def empty(self) -> tuple[str, ...]:
         kept, self.kept = self.kept, ()
@@ -35,6 +35,9 @@ class Locker:
 
     def expires_at(self) -> float | None:
         return 1794754931.0 if self.kept else None
+
+    def issuer(self) -> str:
+        return self.issued_by
 
     def holds(self) -> bool:
         return bool(self.kept)
@@ -84,6 +87,9 @@ class SignInShell(FakeShell):
         self.scopes = ("allocations:read",)
         self.fixed_token = False
         self.identity_provider = Provider()
+
+    def munge_tokens(self, cluster: str) -> Tokens:
+        return Tokens(access=f"munge for {cluster}", refresh="munge")
 
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> Provider:  # noqa: ARG002
         return self.identity_provider
@@ -145,6 +151,44 @@ def test_end_of_token_from_the_vault_where_the_server_is_silent() -> None:
 def test_server_without_a_provider() -> None:
     with pytest.raises(ConfigurationError, match="no identity provider"):
         sign_in(SignInShell({"idp_url": "", "client_id": "", "issuer": ""}))
+
+
+BY_MUNGE: dict[str, Any] = {"idp_url": "", "client_id": "", "issuer": "", "munge": "lab-1"}
+
+
+@pytest.mark.spec("TRY-4")
+@pytest.mark.parametrize(
+    ("discovery", "flow"), [(BY_MUNGE, None), (BY_MUNGE, "munge"), (DISCOVERY | BY_MUNGE, "munge")]
+)
+def test_signing_in_by_munge(discovery: dict[str, Any], flow: str | None) -> None:
+    shell = SignInShell(discovery)
+    assert sign_in(shell, flow=flow) == 0
+    assert shell.locker.kept == ("munge for lab-1",)
+    assert shell.locker.issued_by == "munge"
+    assert "Logged in as alice" in shell.out
+    assert shell.identity_provider.used == []
+
+
+@pytest.mark.spec("TRY-4")
+def test_the_provider_goes_first_where_there_are_both() -> None:
+    shell = SignInShell(DISCOVERY | {"munge": "lab-1"}, environment={"DISPLAY": ":0"})
+    assert sign_in(shell) == 0
+    assert shell.locker.issued_by == "https://idp"
+
+
+@pytest.mark.spec("TRY-4")
+def test_munge_where_the_server_does_not_offer_it() -> None:
+    with pytest.raises(ConfigurationError, match="no signing in by MUNGE"):
+        sign_in(SignInShell(), flow="munge")
+
+
+@pytest.mark.spec("TRY-4")
+def test_logout_after_munge_asks_no_provider() -> None:
+    shell = SignInShell(DISCOVERY | {"munge": "lab-1"})
+    sign_in(shell, flow="munge")
+    assert logout(shell) == 0
+    assert shell.notes == ["Logged out: tokens deleted; a copy of one ends by itself."]
+    assert shell.identity_provider.used == []
 
 
 def test_environment_token_is_not_hidden_by_a_login() -> None:
