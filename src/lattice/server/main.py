@@ -20,6 +20,7 @@ from lattice.server.cluster.agents import as_single_server, begin_identity, succ
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
 from lattice.server.serve import serve
+from lattice.server.setup.command import setup
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     1 if a background loop failed that the server needs. Other errors have the code of `STATUS`.
     """
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["setup"]:
+        return _set_up(words[1:])
+    options = _parser().parse_args(words)
     if options.check_config:
         return _check(options.config)
     reset_inherited_signals()
@@ -59,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lattice-server",
         description="Serves Lattice: REST for people, gRPC for services and agents.",
+        epilog="`lattice-server setup` writes what a new server needs; see its --help.",
     )
     parser.add_argument("--config", type=Path, default=Path("/etc/lattice/server.yaml"))
     parser.add_argument(
@@ -84,6 +89,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lattice-server {__version__}")
     return parser
+
+
+def _set_up(arguments: Sequence[str]) -> int:
+    try:
+        return setup(arguments)
+    except LatticeError as error:
+        _complain(error)
+        return status_of(error).exit
 
 
 def _check(path: Path) -> int:
