@@ -26,7 +26,8 @@ _TAIL = """\
 ## Configuration
 
 `~/.config/lattice/config.yaml` (or `$XDG_CONFIG_HOME/lattice/config.yaml`, or `$LATTICE_CONFIG`).
-Flags stand over the environment, the environment over the file.
+`/etc/lattice/config.yaml` has the same keys, for everybody on a machine. Flags stand over the
+environment, the environment over your file, and your file over the site's, key by key.
 
 | key | environment | flag | meaning |
 |---|---|---|---|
@@ -45,7 +46,7 @@ Flags stand over the environment, the environment over the file.
 |---|---|
 """
 
-_CODES = {
+CODES = {
     0: "done",
     1: "an error of Lattice itself; `wait`: not finished in time",
     2: "the command makes no sense as given",
@@ -71,13 +72,13 @@ _CODES = {
 
 def page() -> str:
     """The whole page."""
-    missing = {status.exit for status in STATUS.values()} - set(_CODES)
+    missing = {status.exit for status in STATUS.values()} - set(CODES)
     if missing:
         raise SystemExit(f"exit codes without a meaning: {sorted(missing)}")
     parts = [_HEAD, "```\n", root_help(), "```\n\n"]
     parts += [_section(load(place)) for _, _, place in COMMANDS]
     parts += ["## Options of every command\n\n", _options(COMMON), _TAIL]
-    parts += [f"| {code} | {meaning} |\n" for code, meaning in sorted(_CODES.items())]
+    parts += [f"| {code} | {meaning} |\n" for code, meaning in sorted(CODES.items())]
     return "".join(parts)
 
 

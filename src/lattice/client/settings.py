@@ -1,4 +1,6 @@
-"""Which server, and how: flags over environment over `~/.config/lattice/config.yaml`.
+"""Which server, and how: flags over environment over a person's file over the site's.
+
+The person's is `~/.config/lattice/config.yaml`, the site's `/etc/lattice/config.yaml`.
 
 A file of plain `key: value` lines, as most are, is parsed here directly. PyYAML takes longer to
 import than the rest of a short command. Any other file goes to PyYAML.
@@ -24,6 +26,10 @@ _CHOICES = {
     "color": ("auto", "always", "never"),
     "credentials": ("file", "keyring"),
 }
+SITE_FILE = "/etc/lattice/config.yaml"
+_SITE_HINT = (
+    "This is the site's file, for everybody on this machine: its administrator can mend it."
+)
 _NO_SERVER = "Name it with --api-url, LATTICE_API_URL or `api_url:` in {path}."
 
 # Only what YAML 1.1 reads as the same string: addresses, absolute paths and the words above.
@@ -58,12 +64,14 @@ class Settings(NamedTuple):
         *,
         api_url: str | None = None,
         ca: str | None = None,
+        site_file: str = SITE_FILE,
     ) -> Settings:
-        """Flags (the arguments) override the environment, which overrides the file."""
+        """Flags (the arguments) override the environment, which overrides both files."""
         environment = os.environ if environment is None else environment
         folder = config_home(environment)
         path = environment.get("LATTICE_CONFIG") or os.path.join(folder, "config.yaml")
-        file = _read(path, required="LATTICE_CONFIG" in environment)
+        own = _read(path, required="LATTICE_CONFIG" in environment)
+        file = {**_read_site(site_file), **own}
         url = api_url or environment.get("LATTICE_API_URL") or _text(file, "api_url") or ""
         return cls(
             _urls(url, path),
@@ -88,6 +96,18 @@ def config_home(environment: Mapping[str, str]) -> str:
 def home(environment: Mapping[str, str]) -> str:
     """The person's home, from the environment or the password file."""
     return environment.get("HOME") or os.path.expanduser("~")
+
+
+def _read_site(path: str) -> Mapping[str, object]:
+    try:
+        values = _read(path, required=False)
+        if url := _text(values, "api_url"):
+            _urls(url, path)
+    except ConfigurationError as error:
+        message = error.message if path in error.message else f"{path}: {error.message}"
+        hint = f"{error.hint} {_SITE_HINT}" if error.hint else _SITE_HINT
+        raise ConfigurationError(message, hint=hint) from None
+    return values
 
 
 def _read(path: str, *, required: bool) -> Mapping[str, object]:

@@ -49,6 +49,46 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert found.scopes == ("tenant:admin", "allocations:read")
 
 
+@pytest.mark.spec("CLI-1")
+def test_own_file_stands_over_the_site_file_key_by_key(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("api_url: https://site.example\nca: /site.pem\n")
+
+    def loaded(text: str | None = None, **env: str) -> Settings:
+        load(tmp_path, text or "api_url: https://own.example")
+        return Settings.load({"HOME": str(tmp_path), **env}, site_file=str(site))
+
+    found = Settings.load({"HOME": str(tmp_path / "nobody")}, site_file=str(site))
+    assert (found.urls, found.ca) == (("https://site.example",), "/site.pem")
+    found = loaded("output: wide\nca: /own.pem\napi_url: https://own.example")
+    assert (found.urls, found.ca, found.output) == (("https://own.example",), "/own.pem", "wide")
+    found = loaded(LATTICE_API_URL="https://env.example")
+    assert (found.urls, found.ca) == (("https://env.example",), "/site.pem")
+    (tmp_path / "other.yaml").write_text("output: json")
+    found = loaded(LATTICE_CONFIG=str(tmp_path / "other.yaml"))
+    assert (found.urls, found.output) == (("https://site.example",), "json")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("api_url: site.example", "'site.example' is not a server's address"),
+        ("api_ulr: https://x", "did you mean 'api_url'"),
+        ("a: [", "line 1"),
+        (None, "Is a directory"),
+    ],
+)
+def test_a_bad_site_file_is_named_with_who_can_mend_it(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.mkdir() if text is None else site.write_text(text)
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        Settings.load({"HOME": str(tmp_path)}, site_file=str(site))
+    assert str(site) in caught.value.message
+    assert "administrator" in (caught.value.hint or "")
+
+
 def test_places(tmp_path: Path) -> None:
     (tmp_path / "x/lattice").mkdir(parents=True)
     (tmp_path / "x/lattice/config.yaml").write_text("api_url: https://xdg.example")
