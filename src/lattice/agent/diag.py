@@ -8,9 +8,9 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
-from lattice.agent.driver_reads import DriverReads
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock
+from lattice.base.driver_reads import DriverReads
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.base.text import inert
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, MountFact, TaskFact

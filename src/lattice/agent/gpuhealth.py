@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from lattice.agent.driver_reads import DriverReads
 from lattice.base.clock import Clock
+from lattice.base.driver_reads import DriverReads
 from lattice.base.errors import Unavailable
 from lattice.domain.node import NOT_LOOKED, NodeHealth
 from lattice.probes.gpuhealth import GpuHealthJudge, GpuReading

@@ -32,7 +32,7 @@ from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
-from lattice.agent.self_check import SelfCheck
+from lattice.agent.self_check import OwnSources, SelfCheck, latency_state
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.pauses import LoopPauses
@@ -187,10 +187,10 @@ def _parts(
         {StreamKind.ATTACH: TerminalPassing(HelperTerminals(helper))},
     )
     stack.push_async_callback(sessions.aclose)
-    own = SelfCheck(socket, settings.config.state_dir)
+    own = _self_check(settings, logs, link, clock)
 
     def health() -> NodeHealth:
-        return replace(telemetry.gpu_health.current(), lacks=own.current())
+        return replace(telemetry.gpu_health.current(), lacks=own.current(), agent=own.facts())
 
     keeper = link.keeper = _keeper(settings, identity, dialling, clock, sessions, health)
     return (
@@ -204,6 +204,17 @@ def _parts(
         *telemetry.loops(),
         *diag.loops(),
     )
+
+
+def _self_check(settings: AgentSettings, logs: LogParts, link: _Link, clock: Clock) -> SelfCheck:
+    helper = settings.config.helper.socket
+    sources = OwnSources(
+        spool_bytes=lambda: logs.budget.used_bytes,
+        spool_most_bytes=settings.config.logs.spool_mb * 1024 * 1024,
+        ahead_s=link.ahead_s,
+        latency=latency_state(helper, clock),
+    )
+    return SelfCheck(helper, settings.config.state_dir, sources)
 
 
 def _identity(settings: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:

@@ -42,6 +42,31 @@ class HealthState(StrEnum):
     FAILURE = "failure"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What an agent measured of itself. None, or an empty text, is not known.
+
+    Sizes and the clock are those of the last report. An agent reports a value again when it has
+    changed much, so that quiet nodes write nothing.
+    """
+
+    helper: str = ""
+    """`ok`, or why its helper can't be reached."""
+    latency: str = ""
+    """`ok` if the kernel counts latencies by eBPF, or why it does not."""
+    spool_bytes: int | None = None
+    """Output on its disk that the object store does not have yet."""
+    spool_most_bytes: int | None = None
+    """How much of it there may be."""
+    free_bytes: int | None = None
+    """Free space on the disk of its state folder."""
+    clock_ahead_s: float | None = None
+    """How far the node's clock is ahead of the servers'."""
+
+
+UNREPORTED = AgentFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
     """A health state with its reasons, the worst first."""
@@ -50,6 +75,7 @@ class NodeHealth:
     words: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     """What the agent itself lacks on the node, such as its helper, and what to do."""
+    agent: AgentFacts = UNREPORTED
 
 
 NOT_LOOKED = NodeHealth()

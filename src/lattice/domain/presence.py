@@ -133,8 +133,7 @@ def _boots(before: Presence | None, link: Link, now: float) -> tuple[str, float]
 def lacks_of(record: Presence, reading: PresenceReading) -> tuple[str, ...]:
     """What is wrong with the agent or its certificate, for people."""
     own = record.health.lacks if record.linked else ()
-    as_of = reading.source.as_of
-    if as_of is None or as_of.timestamp() - record.doubled > _DOUBLED_S:
+    if not is_doubled(record, reading):
         return own
     doubled = (
         f"two machines use the certificate of {record.node} by turns. Remove the state folder of "
@@ -142,6 +141,12 @@ def lacks_of(record: Presence, reading: PresenceReading) -> tuple[str, ...]:
         f"lattice admin revoke {record.node}, and enrol {record.node} anew"
     )
     return (*own, doubled)
+
+
+def is_doubled(record: Presence, reading: PresenceReading) -> bool:
+    """True if two machines used one certificate by turns within the last quarter of an hour."""
+    as_of = reading.source.as_of
+    return as_of is not None and as_of.timestamp() - record.doubled <= _DOUBLED_S
 
 
 def unlinked(before: Presence | None, epoch: int, now: float) -> Presence | None:

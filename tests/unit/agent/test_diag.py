@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lattice.agent.diag import task_fact
-from lattice.agent.driver_reads import DriverReads
+from lattice.base.driver_reads import DriverReads
 from lattice.base.errors import Unavailable
 from lattice.domain.probed import TaskReport
 from lattice.probes.facts.links import NetworkReading

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from lattice.agent import self_check
-from lattice.agent.self_check import SelfCheck
+from lattice.agent.self_check import OwnSources, SelfCheck
+from lattice.base.errors import Unavailable
+from lattice.domain.node import AgentFacts
 
 
 @pytest.mark.spec("TRY-2")
@@ -63,3 +65,65 @@ async def test_a_state_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     check = SelfCheck(tmp_path / "helper.sock", tmp_path / "gone")
     await check.check()
     assert f"state folder {tmp_path / 'gone'}: No such file or directory" in check.current()
+
+
+async def test_sizes_and_clock_are_reported_again_when_they_have_changed_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_check.os, "statvfs", lambda _: _disk())
+    now: dict[str, Any] = {"spool": None, "ahead": None}
+    sources = OwnSources(
+        spool_bytes=lambda: now["spool"], spool_most_bytes=2**30, ahead_s=lambda: now["ahead"]
+    )
+    check = SelfCheck(tmp_path / "helper.sock", tmp_path, sources)
+    assert check.facts() == AgentFacts(), "nothing is known before the first check"
+
+    async def measured(spool: int | None, ahead: float | None) -> tuple[int | None, float | None]:
+        now.update(spool=spool, ahead=ahead)
+        await check.check()
+        return check.facts().spool_bytes, check.facts().clock_ahead_s
+
+    mib = 2**20
+    assert await measured(None, None) == (None, None)
+    assert await measured(10 * mib, 0.1) == (10 * mib, 0.1)
+    assert await measured(19 * mib, 0.5) == (10 * mib, 0.1), "less than twice, less than 0.5 s"
+    assert await measured(21 * mib, -0.5) == (21 * mib, -0.5)
+    assert await measured(0, -0.5) == (0, -0.5)
+    assert await measured(mib - 1, -0.5) == (0, -0.5), "steps below a MiB are not worth a write"
+    assert await measured(None, None) == (None, None), "what is not known any more is not shown"
+    assert check.facts().free_bytes == 4096 * 10**6
+
+
+async def test_the_state_of_ebpf_is_unknown_while_the_helper_is_away(tmp_path: Path) -> None:
+    asked: list[int] = []
+    found: list[str | Unavailable] = ["the kernel has no BTF", Unavailable("busy"), "ok"]
+
+    async def latency() -> str:
+        asked.append(1)
+        state = found.pop(0)
+        if isinstance(state, Unavailable):
+            raise state
+        return state
+
+    path = tmp_path / "helper.sock"
+    check = SelfCheck(path, tmp_path, OwnSources(latency=latency))
+    await check.check()
+    assert (check.facts().latency, asked) == ("", [])
+    assert check.facts().helper == "No such file or directory"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as helper:
+        helper.bind(str(path))
+        helper.listen()
+        await check.check()
+        assert (check.facts().helper, check.facts().latency) == ("ok", "the kernel has no BTF")
+        await check.check()
+        assert len(asked) == 1, "asked now and then, as it rarely changes"
+    path.unlink()
+    await check.check()
+    assert check.facts().latency == ""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as helper:
+        helper.bind(str(path))
+        helper.listen()
+        await check.check()
+        assert check.facts().latency == ""
+        await check.check()
+        assert check.facts().latency == "ok"

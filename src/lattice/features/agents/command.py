@@ -90,10 +90,14 @@ ENROL = Command(
 AGENTS = Command(
     "admin agents",
     summary="Every node's agent: its link, certificate and trust",
-    text="Shows for each agent whether it is linked and to which server, how long its certificate "
-    "still lives, and whether it is believed.",
+    text="Shows for each agent whether it is linked, whether its helper answers, how much output "
+    "waits on its disk, how far its clock is off, how long its certificate still lives, and "
+    "whether it is believed. `-o wide` adds its server, since when, its disk and eBPF.",
     run=agents,
-    examples=(("lattice admin agents", "all of them"),),
+    examples=(
+        ("lattice admin agents", "all of them"),
+        ("lattice admin agents -o wide", "with servers, disks and eBPF"),
+    ),
     permission="SystemAdmin or Operator",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from lattice.domain.node import AgentLink
+from lattice.domain.node import UNREPORTED, AgentFacts, AgentLink
 from lattice.domain.source import Source
 
 
@@ -50,6 +50,8 @@ class Agent:
     quarantine: str = ""
     lacks: tuple[str, ...] = ()
     """What is wrong with the agent or its certificate, and what to do."""
+    facts: AgentFacts = UNREPORTED
+    """What a linked agent measured of itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

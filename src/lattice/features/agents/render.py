@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from lattice.base.moment import age, moment
+from lattice.base.sizes import size_text
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, table
 from lattice.base.text import inert
@@ -14,6 +15,8 @@ from lattice.domain.node import AgentLink
 from lattice.features.agents.model import Agent, Enrolment
 
 _SOON_S = 4 * 3600
+CLOCK_OFF_S = 2.0
+"""Above it times of a node mislead people; grants tolerate more."""
 
 
 KEY_USE = (
@@ -48,23 +51,54 @@ def enrolment(made: Enrolment, now: datetime) -> str:
 
 def agent_table(agents: Sequence[Agent], style: Style, now: datetime) -> str:
     """One line for each agent; the reason for a refusal comes last."""
-    columns = [Column("NODE"), Column("AGENT"), Column("TO"), Column("SINCE"), Column("VERSION")]
-    columns += [Column("CERTIFICATE", least=8), Column("TRUST", least=8)]
-    rows: list[list[Cell]] = [
-        [
-            each.node,
-            _link(each, style),
-            each.replica,
-            moment(each.since, style, now) if each.since else "",
-            each.version,
-            _certificate(each, now),
-            trust(each, style, now),
-        ]
-        for each in agents
-    ]
+    names = ["NODE", "AGENT", "HELPER", "SPOOL", "CLOCK", "VERSION"]
+    names += ["TO", "SINCE", "DISK", "EBPF"] if style.wide else []
+    columns = [*map(Column, names), Column("CERTIFICATE", least=8), Column("TRUST", least=8)]
+    rows = [_row(each, style, now) for each in agents]
     lines = [f"{inert(each.node)}: {inert(lack)}" for each in agents for lack in each.lacks]
     below = "".join(f"{style.paint(style.glyph('!', '!'), 'yellow')} {line}\n" for line in lines)
     return table(columns, rows, style) + below
+
+
+def _row(agent: Agent, style: Style, now: datetime) -> list[Cell]:
+    facts = agent.facts
+    found: list[Cell] = [
+        agent.node,
+        _link(agent, style),
+        _sound(facts.helper, style, "away"),
+        _size(facts.spool_bytes),
+        _clock(facts.clock_ahead_s),
+        agent.version,
+    ]
+    if style.wide:
+        found += [
+            agent.replica,
+            moment(agent.since, style, now) if agent.since else "",
+            f"{_size(facts.free_bytes)} free" if facts.free_bytes is not None else "",
+            _sound(facts.latency, style, "off"),
+        ]
+    return [*found, _certificate(agent, now), trust(agent, style, now)]
+
+
+def _sound(state: str, style: Style, otherwise: str) -> tuple[str, str]:
+    if not state:
+        return "", ""
+    if state == "ok":
+        return f"{style.glyph('✓', '+')} ok", "green"
+    return f"{style.glyph('✗', 'x')} {otherwise}", "red"
+
+
+def _size(size_bytes: int | None) -> str:
+    """About how much: an agent reports a size again when it has changed much."""
+    if size_bytes is None:
+        return ""
+    return f"~{size_text(size_bytes)}" if size_bytes else "0"
+
+
+def _clock(ahead_s: float | None) -> tuple[str, str]:
+    if ahead_s is None:
+        return "", ""
+    return f"{ahead_s:+.1f} s", "yellow" if abs(ahead_s) > CLOCK_OFF_S else ""
 
 
 def trust(agent: Agent, style: Style, now: datetime) -> tuple[str, str]:

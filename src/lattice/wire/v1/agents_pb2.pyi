@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from lattice.wire.v1 import link_pb2 as _link_pb2
 from lattice.wire.v1 import source_pb2 as _source_pb2
 import builtins as _builtins
 import sys
@@ -267,6 +268,7 @@ class Agent(_message.Message):
     QUARANTINED_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
     LACKS_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     link: _builtins.str
     replica: _builtins.str
@@ -290,6 +292,10 @@ class Agent(_message.Message):
     def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What is wrong with the agent or its certificate, and what to do."""
 
+    @_builtins.property
+    def facts(self) -> _link_pb2.AgentFacts:
+        """Of a linked agent that reports them."""
+
     def __init__(
         self,
         *,
@@ -305,10 +311,11 @@ class Agent(_message.Message):
         quarantined: _timestamp_pb2.Timestamp | None = ...,
         quarantine: _builtins.str = ...,
         lacks: _abc.Iterable[_builtins.str] | None = ...,
+        facts: _link_pb2.AgentFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "quarantined", b"quarantined", "revoked", b"revoked", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "facts", b"facts", "quarantined", b"quarantined", "revoked", b"revoked", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "lacks", b"lacks", "link", b"link", "node", b"node", "quarantine", b"quarantine", "quarantined", b"quarantined", "replica", b"replica", "revoked", b"revoked", "revoked_by", b"revoked_by", "revoked_reason", b"revoked_reason", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "facts", b"facts", "lacks", b"lacks", "link", b"link", "node", b"node", "quarantine", b"quarantine", "quarantined", b"quarantined", "replica", b"replica", "revoked", b"revoked", "revoked_by", b"revoked_by", "revoked_reason", b"revoked_reason", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

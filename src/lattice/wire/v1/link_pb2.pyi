@@ -139,6 +139,7 @@ class NodeHealth(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
     LACKS_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     health: _builtins.str
     """healthy, warning, failure; empty or another word: nobody looked"""
     @_builtins.property
@@ -149,20 +150,79 @@ class NodeHealth(_message.Message):
     def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the agent itself lacks on the node, and what to do."""
 
+    @_builtins.property
+    def agent(self) -> Global___AgentFacts: ...
     def __init__(
         self,
         *,
         health: _builtins.str = ...,
         words: _abc.Iterable[_builtins.str] | None = ...,
         lacks: _abc.Iterable[_builtins.str] | None = ...,
+        agent: Global___AgentFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "lacks", b"lacks", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "health", b"health", "lacks", b"lacks", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
+
+@_typing.final
+class AgentFacts(_message.Message):
+    """What an agent measured of itself. What is unset is not known; older agents set nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELPER_FIELD_NUMBER: _builtins.int
+    LATENCY_FIELD_NUMBER: _builtins.int
+    SPOOL_BYTES_FIELD_NUMBER: _builtins.int
+    SPOOL_MOST_BYTES_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_S_FIELD_NUMBER: _builtins.int
+    helper: _builtins.str
+    """ok, or why its helper can't be reached"""
+    latency: _builtins.str
+    """ok if the kernel counts latencies by eBPF, or why it does not"""
+    spool_bytes: _builtins.int
+    """Output on its disk that the object store does not have yet, and how much there may be."""
+    spool_most_bytes: _builtins.int
+    free_bytes: _builtins.int
+    """On the disk of its state folder."""
+    clock_ahead_s: _builtins.float
+    """The node's clock against the servers'."""
+    def __init__(
+        self,
+        *,
+        helper: _builtins.str = ...,
+        latency: _builtins.str = ...,
+        spool_bytes: _builtins.int | None = ...,
+        spool_most_bytes: _builtins.int | None = ...,
+        free_bytes: _builtins.int | None = ...,
+        clock_ahead_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s", "_free_bytes", b"_free_bytes", "_spool_bytes", b"_spool_bytes", "_spool_most_bytes", b"_spool_most_bytes", "clock_ahead_s", b"clock_ahead_s", "free_bytes", b"free_bytes", "spool_bytes", b"spool_bytes", "spool_most_bytes", b"spool_most_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s", "_free_bytes", b"_free_bytes", "_spool_bytes", b"_spool_bytes", "_spool_most_bytes", b"_spool_most_bytes", "clock_ahead_s", b"clock_ahead_s", "free_bytes", b"free_bytes", "helper", b"helper", "latency", b"latency", "spool_bytes", b"spool_bytes", "spool_most_bytes", b"spool_most_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_ahead_s: _TypeAlias = _typing.Literal["clock_ahead_s"]  # noqa: Y015
+    _WhichOneofArgType__clock_ahead_s: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s"]  # noqa: Y015
+    _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__spool_bytes: _TypeAlias = _typing.Literal["spool_bytes"]  # noqa: Y015
+    _WhichOneofArgType__spool_bytes: _TypeAlias = _typing.Literal["_spool_bytes", b"_spool_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__spool_most_bytes: _TypeAlias = _typing.Literal["spool_most_bytes"]  # noqa: Y015
+    _WhichOneofArgType__spool_most_bytes: _TypeAlias = _typing.Literal["_spool_most_bytes", b"_spool_most_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_ahead_s) -> _WhichOneofReturnType__clock_ahead_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__free_bytes) -> _WhichOneofReturnType__free_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spool_bytes) -> _WhichOneofReturnType__spool_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spool_most_bytes) -> _WhichOneofReturnType__spool_most_bytes | None: ...
+
+Global___AgentFacts: _TypeAlias = AgentFacts  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -83,17 +84,43 @@ def test_the_list_says_who_is_there_and_who_is_believed() -> None:
     shell = FakeShell({"/v1/agents": {"agents": [agent(), LOST, SUSPECT], "sources": []}})
     assert agents(shell) == 0
     assert shell.out.splitlines() == [
-        "NODE  AGENT       TO  SINCE      VERSION  CERTIFICATE      TRUST",
-        "n1    ● linked    s1  13:00:00Z  0.1.0    20 h left        ● trusted",
+        "NODE  AGENT       HELPER  SPOOL  CLOCK  VERSION  CERTIFICATE      TRUST",
+        "n1    ● linked    —       —      —      0.1.0    20 h left        ● trusted",
         (
-            "n2    ○ lost      —   13:00:00Z  0.1.0    expired 2 h ago  "
+            "n2    ○ lost      —       —      —      0.1.0    expired 2 h ago  "
             "✗ revoked 14:00:00Z by admin-1: stolen"
         ),
         (
-            "n3    never seen  —   —          —        none             "
+            "n3    never seen  —       —      —      —        none             "
             "✗ quarantine since 14:01:00Z: spoke as n1"
         ),
     ]
+
+
+FACTS = {
+    "helper": "ok",
+    "latency": "libbpf.so.1 is not installed",
+    "spool_bytes": 12 * 2**20,
+    "spool_most_bytes": 2**30,
+    "free_bytes": 40 * 2**30,
+    "clock_ahead_s": -3.21,
+}
+
+
+def test_the_list_shows_what_agents_measured_of_themselves() -> None:
+    away = FACTS | {"helper": "Connection refused", "latency": "", "spool_bytes": 0}
+    answer = {"agents": [agent(facts=FACTS), agent("n2", facts=away)], "sources": []}
+    shell = FakeShell({"/v1/agents": answer}, width=80)
+    agents(shell)
+    assert shell.out.splitlines() == [
+        "NODE  AGENT     HELPER  SPOOL    CLOCK   VERSION  CERTIFICATE  TRUST",
+        "n1    ● linked  ✓ ok    ~12 MiB  -3.2 s  0.1.0    20 h left    ● trusted",
+        "n2    ● linked  ✗ away  0        -3.2 s  0.1.0    20 h left    ● trusted",
+    ]
+    wide = FakeShell({"/v1/agents": answer}, output="wide")
+    agents(wide)
+    cells_of = re.split(" {2,}", wide.out.splitlines()[1])
+    assert cells_of[6:10] == ["s1", "13:00:00Z", "~40 GiB free", "✗ off"]
 
 
 def test_on_a_terminal_it_keeps_to_its_width() -> None:

@@ -17,7 +17,7 @@ from lattice.access.actor import Actor
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.moment import age
-from lattice.domain.node import AgentLink
+from lattice.domain.node import UNREPORTED, AgentLink
 from lattice.domain.peer import BadName, PeerIdentity, PeerKind, checked_name
 from lattice.domain.presence import PresenceReading, Presences, lacks_of
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
@@ -300,6 +300,7 @@ class TrustedNodes:
             quarantined=at(agreed.at) if agreed else None,
             quarantine=quarantine.why if quarantine else "",
             lacks=lacks_of(presence, reading) if presence else (),
+            facts=presence.health.agent if presence is not None and linked else UNREPORTED,
         )
 
     def _record(self, key: str, kind: type[R]) -> R | None:

@@ -1,0 +1,41 @@
+"""What an agent reports of itself: old agents report nothing, hostile ones are cut."""
+
+from __future__ import annotations
+
+import math
+
+from lattice.domain.node import AgentFacts, HealthState, NodeHealth
+from lattice.domain.presence import Link, read_link, written
+from lattice.features.link.convert import health_message, health_of
+from lattice.wire.v1 import link_pb2 as pb
+
+FACTS = AgentFacts(
+    helper="ok",
+    latency="the kernel has no BTF",
+    spool_bytes=0,
+    spool_most_bytes=2**30,
+    free_bytes=2**40,
+    clock_ahead_s=-0.25,
+)
+
+
+def test_facts_survive_the_link_and_the_agreed_state() -> None:
+    health = NodeHealth(HealthState.HEALTHY, agent=FACTS)
+    assert health_of(health_message(health)) == health
+    link = Link(node="n1", replica="s1", epoch=1, since=1.0, health=health)
+    assert read_link("n1", written(link)) == link
+
+
+def test_an_older_agent_leaves_every_fact_unknown() -> None:
+    assert health_of(pb.NodeHealth(health="healthy")).agent == AgentFacts()
+    old = b'{"node":"n1","replica":"s1","epoch":1,"since":1.0,"health":{"health":"healthy"}}'
+    assert read_link("n1", old).health.agent == AgentFacts()
+
+
+def test_a_hostile_agent_is_cut_to_what_a_record_may_hold() -> None:
+    message = pb.NodeHealth(agent=pb.AgentFacts(helper="\x1b[31m" + "x" * 9999))
+    assert len(health_of(message).agent.helper) <= 160
+    assert "\x1b" not in health_of(message).agent.helper
+    for clock in (math.nan, math.inf, -1e300):
+        message = pb.NodeHealth(agent=pb.AgentFacts(clock_ahead_s=clock))
+        assert health_of(message).agent.clock_ahead_s is None
