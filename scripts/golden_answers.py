@@ -60,6 +60,7 @@ LINES = (
     "admin disable n1",
     "admin enable n1",
     "admin agents",
+    "admin doctor",
     "admin ping n1",
     "admin enrol n1",
     "admin revoke n1 --reason x",

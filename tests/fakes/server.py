@@ -22,6 +22,7 @@ from lattice.features.allocations import wiring as allocations
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.section import DiagSection
+from lattice.features.doctor import wiring as doctor
 from lattice.features.health import wiring as health
 from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
@@ -59,6 +60,7 @@ from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
+from tests.fakes.inspection import InMemoryInspection
 from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.sharing import sharing_parts
 
@@ -127,6 +129,7 @@ def composed(
             InMemoryStateView(state, CLUSTER_KEY),
             description=Description(lambda: faces.rest).text,
         ),
+        doctor.wire(base, InMemoryInspection()),
         agents_wiring.wire(agents.enrolment, agents.trust),
         link.wire(base, access),
         Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),

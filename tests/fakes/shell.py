@@ -83,6 +83,7 @@ class FakeShell:
         self.interactive = False
         self.environment = environment or {}
         self.clock = StillClock()
+        self.server_url = "https://server"
         self.style = Style(width=width, zone=UTC, wide=output == "wide")
         self.calls: list[Call[Any]] = []
         self.out = ""

@@ -73,6 +73,7 @@ class Supervisor:
         self._sleep = sleep
         self._loops: dict[str, Loop] = {}
         self._failures: dict[str, int] = {}
+        self._failed_at_s: dict[str, float] = {}
         self._fatal: LoopFailed | None = None
 
     @property
@@ -84,6 +85,12 @@ class Supervisor:
     def failures(self) -> Mapping[str, int]:
         """The number of failures of each loop."""
         return MappingProxyType(self._failures)
+
+    @property
+    def failed_s_ago(self) -> Mapping[str, float]:
+        """How long ago each loop that has failed did so last."""
+        now_s = self._clock.monotonic()
+        return {name: now_s - at_s for name, at_s in self._failed_at_s.items()}
 
     def check(self) -> None:
         """Raise `LoopFailed` if the process ends because of a loop."""
@@ -114,6 +121,7 @@ class Supervisor:
             if error is None:
                 return
             self._failures[loop.name] += 1
+            self._failed_at_s[loop.name] = self._clock.monotonic()
             if stopping.is_set():
                 _report(logging.ERROR, "a background loop failed as it stopped", loop, error)
                 return

@@ -132,4 +132,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("admin unlock", "End a lock", "lattice.features.locks.command:UNLOCK"),
     ("admin locks", "What is locked, by whom and why", "lattice.features.locks.command:LOCKS"),
+    (
+        "admin doctor",
+        "What works and what does not, with what to do",
+        "lattice.features.doctor.command:DOCTOR",
+    ),
 )

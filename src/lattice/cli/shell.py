@@ -69,6 +69,10 @@ class TerminalShell:
             self._client = SyncClient(self._settings, environment=self.environment, warn=self.warn)
         return self._client
 
+    @property
+    def server_url(self) -> str:
+        return self.client.url
+
     def call(self, call: Call[T]) -> T:
         client = self.client
         if self._verbose:

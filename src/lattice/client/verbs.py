@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lattice.features.attach.sessions import AttachSessions
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Area, Diagnosis, StackPicture
+    from lattice.features.doctor.model import Examination
     from lattice.features.identity.model import AuthDiscovery, Identity
     from lattice.features.locks.model import LockList
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
@@ -107,6 +108,12 @@ class Verbs(VerbBase):
         from lattice.features.diag import operations
 
         return self.call(operations.take_stacks(reference))
+
+    def examine(self) -> Examination:
+        """Examine the service: each check with its evidence and what to do."""
+        from lattice.features.doctor import operations
+
+        return self.call(operations.examine())
 
     def whoami(self) -> Identity:
         """Get the caller's identity as the server sees it."""

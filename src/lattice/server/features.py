@@ -13,6 +13,7 @@ from lattice.features.attach import wiring as attach
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.service.node_queries import NodeQueries
+from lattice.features.doctor import wiring as doctor
 from lattice.features.health import wiring as health
 from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
@@ -33,6 +34,7 @@ from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
 from lattice.server.config.sections import ApiSection
 from lattice.server.foundation import Ground, ServedAgents
+from lattice.server.inspection.inspection import ServerInspection
 from lattice.server.public_names import PublicNames
 
 
@@ -44,6 +46,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
     lasting = agreed.cluster if agreed.lasts else None
     yield health.wire(base, lasting, agreed.note, description=description)
+    yield doctor.wire(base, ServerInspection(ground))
     yield identity.wire(base, _discovery(config.api), _munge(ground))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)

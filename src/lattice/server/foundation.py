@@ -87,6 +87,7 @@ class Ground:
 
     config: ServerConfig
     foundation: Foundation
+    scheduler: SlurmScheduler
     verifier: TokenVerifier
     own_tokens: OwnTokens | None
     cluster: Cluster
@@ -132,6 +133,7 @@ async def open_ground(
         yield Ground(
             config=config,
             foundation=foundation,
+            scheduler=scheduler,
             verifier=verifier,
             own_tokens=own_tokens,
             cluster=cluster,

@@ -33,6 +33,8 @@ from lattice.wire.v1 import (
     compare_pb2_grpc,
     diag_pb2,
     diag_pb2_grpc,
+    doctor_pb2,
+    doctor_pb2_grpc,
     health_pb2,
     health_pb2_grpc,
     identity_pb2,
@@ -607,6 +609,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.IdentityService/WhoAmI": (
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.WhoAmIRequest(),
+    ),
+    "lattice.v1.DoctorService/Examine": (
+        doctor_pb2_grpc.DoctorServiceStub,
+        doctor_pb2.ExamineRequest(),
     ),
     "lattice.v1.HealthService/GetHealth": (
         health_pb2_grpc.HealthServiceStub,

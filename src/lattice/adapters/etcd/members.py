@@ -23,6 +23,7 @@ import grpc
 from grpc import aio
 
 from lattice.adapters.etcd.wire import rpc_pb2_grpc
+from lattice.adapters.etcd.wire.rpc_pb2 import StatusRequest
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.state import LeaseGone
@@ -80,6 +81,18 @@ class EtcdTls:
     key: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """What a member reports of itself; with a `reason` it does not answer."""
+
+    name: str
+    reason: str = ""
+    version: str = ""
+    size_bytes: int = 0
+    is_leader: bool = False
+    has_leader: bool = False
+
+
 class Member:
     """One member: its address and its stubs."""
 
@@ -92,6 +105,7 @@ class Member:
         )
         self.kv = rpc_pb2_grpc.KVStub(self.channel)
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
+        self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
         # grpc's types don't support a stream that is written call by call.
         self.watch: Any = rpc_pb2_grpc.WatchStub(self.channel).Watch
         self.keep_alive: Any = self.lease.LeaseKeepAlive
@@ -171,6 +185,10 @@ class Members:
                     _judge(error, repeatable=repeatable)
             await asyncio.sleep(_PAUSE_S)
 
+    async def statuses(self, within_s: float) -> tuple[MemberStatus, ...]:
+        """What each member reports of itself, all asked at the same time."""
+        return tuple(await asyncio.gather(*(_status(each, within_s) for each in self._all)))
+
     async def choose(self) -> Member:
         """A connected member for a stream; waits until there is one."""
         while True:
@@ -189,6 +207,23 @@ class Members:
         first = self._first
         for offset in range(len(self._all)):
             yield self._all[(first + offset) % len(self._all)]
+
+
+async def _status(member: Member, within_s: float) -> MemberStatus:
+    if not await member.connected(min(within_s, _CONNECT_S)):
+        return MemberStatus(name=member.name, reason="can't be reached")
+    try:
+        found = await member.maintenance.Status(StatusRequest(), timeout=within_s)
+    except aio.AioRpcError as error:
+        return MemberStatus(name=member.name, reason=_fault(error))
+    return MemberStatus(
+        name=member.name,
+        reason="; ".join(found.errors)[:200],
+        version=found.version[:40],
+        size_bytes=found.dbSize,
+        is_leader=found.leader == found.header.member_id != 0,
+        has_leader=found.leader != 0,
+    )
 
 
 def _judge(error: aio.AioRpcError, *, repeatable: bool) -> None:

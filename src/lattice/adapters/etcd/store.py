@@ -17,6 +17,7 @@ from lattice.adapters.etcd.members import (
     EtcdTls,
     Member,
     Members,
+    MemberStatus,
 )
 from lattice.adapters.etcd.watch import EtcdWatch
 from lattice.adapters.etcd.wire import rpc_pb2 as pb
@@ -69,6 +70,10 @@ class EtcdStateStore:
         self._clock = clock
         self._root = root.encode("ascii")
         self._keeping: set[asyncio.Task[None]] = set()
+
+    async def member_statuses(self, within_s: float) -> tuple[MemberStatus, ...]:
+        """What each member of etcd reports of itself."""
+        return await self._members.statuses(within_s)
 
     async def aclose(self) -> None:
         """Stop renewing leases; those not released expire."""

@@ -173,10 +173,10 @@ class SlurmScheduler:
         self._polling_nodes = asyncio.Lock()
         """One poll at a time: an older answer never replaces a newer one."""
         self._fresh_polls: set[asyncio.Task[None]] = set()
-        dialects = Dialects(rest, known_schemas(), clock)
+        self.dialects = dialects = Dialects(rest, known_schemas(), clock)
         self.job_files = SlurmJobFiles(commands, rest, dialects)
         self.accounting = SlurmAccounting(commands, rest, dialects)
-        controller_clock = ControllerClock(rest, clock)
+        self.controller_clock = controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
             rest,
             dialects,

@@ -454,3 +454,75 @@ class Lease(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class MaintenanceStub(object):
+    """Missing associated documentation comment in .proto file."""
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Status = channel.unary_unary(
+                '/etcdserverpb.Maintenance/Status',
+                request_serializer=etcd_dot_rpc__pb2.StatusRequest.SerializeToString,
+                response_deserializer=etcd_dot_rpc__pb2.StatusResponse.FromString,
+                _registered_method=True)
+
+
+class MaintenanceServicer(object):
+    """Missing associated documentation comment in .proto file."""
+
+    def Status(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_MaintenanceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Status': grpc.unary_unary_rpc_method_handler(
+                    servicer.Status,
+                    request_deserializer=etcd_dot_rpc__pb2.StatusRequest.FromString,
+                    response_serializer=etcd_dot_rpc__pb2.StatusResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'etcdserverpb.Maintenance', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('etcdserverpb.Maintenance', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Maintenance(object):
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Status(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/etcdserverpb.Maintenance/Status',
+            etcd_dot_rpc__pb2.StatusRequest.SerializeToString,
+            etcd_dot_rpc__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

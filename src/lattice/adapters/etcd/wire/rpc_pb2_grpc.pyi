@@ -139,3 +139,25 @@ class LeaseServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_rpc_pb2.LeaseKeepAliveResponse], _abc.AsyncIterator[_rpc_pb2.LeaseKeepAliveResponse]]: ...
 
 def add_LeaseServicer_to_server(servicer: LeaseServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class MaintenanceStub:
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> MaintenanceAsyncStub: ...
+    Status: _grpc.UnaryUnaryMultiCallable[_rpc_pb2.StatusRequest, _rpc_pb2.StatusResponse]
+
+@_typing.type_check_only
+class MaintenanceAsyncStub(MaintenanceStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Status: _aio.UnaryUnaryMultiCallable[_rpc_pb2.StatusRequest, _rpc_pb2.StatusResponse]  # type: ignore[assignment]
+
+class MaintenanceServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Status(
+        self,
+        request: _rpc_pb2.StatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rpc_pb2.StatusResponse, _abc.Awaitable[_rpc_pb2.StatusResponse]]: ...
+
+def add_MaintenanceServicer_to_server(servicer: MaintenanceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

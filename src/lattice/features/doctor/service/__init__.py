@@ -1,0 +1,1 @@
+"""Measuring (`measured`, `examiner`), and a module of pure checks for each group."""

@@ -1,0 +1,361 @@
+"""Measures everything at the same time, and makes the checks of what was measured.
+
+Every measurement has its own deadline, so an engine that hangs costs three seconds. Callers at the
+same time share one examination: hanging engines must not be asked once for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TypeVar
+
+from lattice.base.errors import PermissionRefused, Unavailable
+from lattice.domain.allocation import State
+from lattice.domain.metricstore import MetricStore, SeriesPoints
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.objects import ObjectStore, key_of
+from lattice.domain.scheduler import SchedulerReading
+from lattice.domain.state import Delete, Put
+from lattice.domain.submission import CancelQuestion, SubmitGate, Submitter
+from lattice.features.doctor.model import Check, Examination, counts_of
+from lattice.features.doctor.service.agents import agent_checks
+from lattice.features.doctor.service.certificates import CertificatesFacts, certificate_checks
+from lattice.features.doctor.service.facts import AgentsFacts, Inspection
+from lattice.features.doctor.service.identity import IdentityFacts, identity_checks
+from lattice.features.doctor.service.measured import (
+    WITHIN_S,
+    Inspected,
+    NotUsed,
+    inspected,
+)
+from lattice.features.doctor.service.metrics import MetricFacts, metric_checks
+from lattice.features.doctor.service.objects import ObjectFacts, object_checks
+from lattice.features.doctor.service.server import ServerFacts, server_checks
+from lattice.features.doctor.service.slurm import SlurmFacts, slurm_checks
+from lattice.features.doctor.service.state import AgreedFacts, state_checks
+from lattice.foundation.foundation import Foundation
+
+T = TypeVar("T")
+
+PROBE = "doctor"
+"""The first part of every key that a probe writes."""
+_METRIC = "lattice_doctor_probe"
+NEWEST_QUERY = 'max(timestamp({__name__="lattice_cpu_seconds_total"}))'
+_DUE_S = 120.0
+"""How long a job runs before samples of it are due."""
+_MOST_ECHOES = 8
+_MOST_JOBS = 100
+"""Enough to know whether samples are due."""
+_NOBODY = "lattice-doctor-nobody"
+"""No site has this user."""
+
+
+class Examiner:
+    """Examines one server and what it stands on."""
+
+    def __init__(
+        self,
+        foundation: Foundation,
+        inspection: Inspection,
+        version: str,
+        *,
+        within_s: float = WITHIN_S,
+    ) -> None:
+        """`within_s` is the deadline of each measurement."""
+        self._within_s = within_s
+        self._base = foundation
+        self._inspection = inspection
+        self._version = version
+        self._running: asyncio.Task[Examination] | None = None
+
+    async def examine(self) -> Examination:
+        """All checks, measured now or in an examination that is already under way."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._examine(), name="doctor")
+        return await asyncio.shield(self._running)
+
+    async def aclose(self) -> None:
+        """End a running examination."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _examine(self) -> Examination:
+        clock = self._base.clock
+        begun_s = clock.monotonic()
+        groups = await asyncio.gather(
+            self._slurm(),
+            self._state(),
+            self._metrics(),
+            self._objects(),
+            self._certificates(),
+            self._sign_in(),
+            self._server(),
+            self._agents(),
+        )
+        checks = tuple(check for group in groups for check in group)
+        return Examination(
+            version=self._version,
+            replica=self._base.replica,
+            taken=clock.now(),
+            took_s=clock.monotonic() - begun_s,
+            counts=counts_of(checks),
+            checks=checks,
+        )
+
+    async def _measure(self, asked: Awaitable[T], times: int = 1) -> Inspected[T]:
+        return await inspected(asked, self._base.clock, times * self._within_s)
+
+    async def _reading(self) -> SchedulerReading:
+        return self._base.scheduler.live()
+
+    async def _slurm(self) -> tuple[Check, ...]:
+        ask, there = self._measure, self._inspection
+        controller, ahead, accounting, schemas, rights, partitions = await asyncio.gather(
+            ask(there.controller()),
+            ask(there.controller_ahead_s()),
+            ask(there.accounting()),
+            ask(there.schemas()),
+            ask(there.rights()),
+            ask(self._partitions()),
+        )
+        facts = SlurmFacts(
+            controller=controller,
+            ahead=ahead,
+            accounting=accounting,
+            schemas=schemas,
+            rights=rights,
+            partitions=partitions,
+            reading=await ask(self._reading()),
+            views=self._base.views,
+        )
+        return tuple(slurm_checks(facts))
+
+    async def _partitions(self) -> frozenset[str]:
+        return frozenset(await self._base.operator.admitted())
+
+    async def _state(self) -> tuple[Check, ...]:
+        probe = StateProbe(self._base)
+        read, write, members = await asyncio.gather(
+            self._measure(probe.read()),
+            self._measure(probe.write()),
+            self._measure(self._inspection.members()),
+        )
+        store = self._inspection.state
+        return tuple(
+            state_checks(AgreedFacts(store=store, read=read, write=write, members=members))
+        )
+
+    async def _metrics(self) -> tuple[Check, ...]:
+        probe = MetricProbe(self._base.metrics, self._base.replica, self._now_s)
+        query, write, newest = await asyncio.gather(
+            self._measure(probe.query()),
+            self._measure(probe.write()),
+            self._measure(probe.newest()),
+        )
+        facts = MetricFacts(
+            query=query, write=write, newest=newest, now=self._now_s(), jobs=self._due_jobs()
+        )
+        return tuple(metric_checks(facts))
+
+    def _now_s(self) -> float:
+        return self._base.clock.now().timestamp()
+
+    def _due_jobs(self) -> int | None:
+        """How many jobs run on a node with a linked agent for so long that samples are due."""
+        try:
+            reading = self._base.scheduler.live()
+        except Unavailable:
+            return None
+        records = self._base.presences.presences().records
+        latest = datetime.fromtimestamp(self._now_s() - _DUE_S, UTC)
+        due = (
+            each.nodes
+            for each in reading.cluster.allocations
+            if each.state is State.RUNNING and each.started is not None and each.started < latest
+        )
+        linked = {name for name, each in records.items() if each.linked}
+        return sum(not linked.isdisjoint(_nodes_of(nodes)) for nodes in islice(due, _MOST_JOBS))
+
+    async def _objects(self) -> tuple[Check, ...]:
+        probe = ObjectProbe(self._base.objects, self._base.replica)
+        write, folder = await asyncio.gather(
+            self._measure(probe.write()), self._measure(self._inspection.object_folder())
+        )
+        read: Inspected[bool] = Inspected(off=write.off, reason=write.reason)
+        listing = read
+        if write.value is not None:
+            read, listing = await asyncio.gather(
+                self._measure(probe.read()), self._measure(probe.listed())
+            )
+            await self._measure(probe.remove())
+        facts = ObjectFacts(write=write, read=read, listing=listing, folder=folder)
+        return tuple(object_checks(facts))
+
+    async def _certificates(self) -> tuple[Check, ...]:
+        people, authority = await asyncio.gather(
+            self._measure(self._inspection.people_certificate()),
+            self._measure(self._inspection.authority()),
+        )
+        facts = CertificatesFacts(
+            people=people,
+            people_names=self._inspection.people_names(),
+            authority=authority,
+            now=self._base.clock.now(),
+        )
+        return tuple(certificate_checks(facts))
+
+    async def _sign_in(self) -> tuple[Check, ...]:
+        keys, munge = await asyncio.gather(
+            self._measure(self._inspection.provider_keys()),
+            self._measure(self._inspection.munge()),
+        )
+        facts = IdentityFacts(settings=self._inspection.sign_in, keys=keys, munge=munge)
+        return tuple(identity_checks(facts))
+
+    async def _server(self) -> tuple[Check, ...]:
+        state_disk, log_disk, replicas, gate = await asyncio.gather(
+            self._measure(self._inspection.state_folder()),
+            self._measure(self._inspection.log_folder()),
+            self._measure(self._inspection.replicas()),
+            self._measure(is_gate_well(self._base.gate)),
+        )
+        facts = ServerFacts(
+            process=self._inspection.process(),
+            state_disk=state_disk,
+            log_disk=log_disk,
+            replicas=replicas,
+            gate=gate,
+            single=self._inspection.state.single,
+        )
+        return tuple(server_checks(facts))
+
+    async def _agents(self) -> tuple[Check, ...]:
+        found = await self._measure(self._agent_facts())
+        echo = await self._measure(self._echoes(found), 2)
+        return tuple(agent_checks(found, echo, self._base.clock.now()))
+
+    async def _agent_facts(self) -> AgentsFacts:
+        trust = await self._inspection.trust()
+        try:
+            nodes = self._base.scheduler.live().cluster.nodes
+        except Unavailable:
+            nodes = None
+        return AgentsFacts(
+            version=self._version,
+            nodes=nodes,
+            presences=self._base.presences.presences(),
+            trust=trust,
+        )
+
+    async def _echoes(self, found: Inspected[AgentsFacts]) -> tuple[int, float, str]:
+        """How many answered, the slowest time, and why others did not."""
+        records = found.value.presences.records if found.value is not None else {}
+        nodes = [each.node for each in records.values() if each.linked]
+        chosen = random.sample(nodes, min(len(nodes), _MOST_ECHOES))
+        answers = await asyncio.gather(
+            *(self._measure(self._inspection.echo(node)) for node in chosen)
+        )
+        asked = dict(zip(chosen, answers, strict=True))
+        slowest_s = max((each.value for each in answers if each.value is not None), default=0.0)
+        troubles = [f"{node}: {each.reason}" for node, each in asked.items() if each.value is None]
+        return len(chosen) - len(troubles), slowest_s, "; ".join(sorted(troubles))
+
+
+def _nodes_of(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(NodeSet.parse(text))
+    except ValueError:
+        return ()
+
+
+class StateProbe:
+    """Reads and changes the agreed state, below a key of its own."""
+
+    def __init__(self, foundation: Foundation) -> None:
+        self._store = foundation.state
+        self._key = f"{PROBE}/{foundation.replica}"
+
+    async def read(self) -> bool:
+        await self._store.get(self._key)
+        return True
+
+    async def write(self) -> bool:
+        revision = await self._store.commit([], [Put(self._key, b"{}")])
+        entry = await self._store.get(self._key)
+        await self._store.commit([], [Delete(self._key)])
+        return revision is not None and entry is not None
+
+
+class MetricProbe:
+    """Asks the metric store and writes one sample of a series of its own."""
+
+    def __init__(self, store: MetricStore | None, replica: str, now_s: Callable[[], float]) -> None:
+        self._store = store
+        self._replica = replica
+        self._now_s = now_s
+
+    async def query(self) -> bool:
+        await self._there().query("vector(1)", at=self._now_s(), within_s=WITHIN_S)
+        return True
+
+    async def write(self) -> bool:
+        labels = {"__name__": _METRIC, "replica": self._replica}
+        await self._there().write([SeriesPoints(labels, ((self._now_s(), 1.0),))])
+        return True
+
+    async def newest(self) -> float | None:
+        """When the newest sample of a job was measured; None: the store has none of late."""
+        found = await self._there().query(NEWEST_QUERY, at=self._now_s(), within_s=WITHIN_S)
+        return next((each.points[-1][1] for each in found if each.points), None)
+
+    def _there(self) -> MetricStore:
+        if self._store is None:
+            raise NotUsed("no metric store")
+        return self._store
+
+
+class ObjectProbe:
+    """Stores an object, reads it, finds it in a list, and removes it."""
+
+    def __init__(self, store: ObjectStore | None, replica: str) -> None:
+        self._store = store
+        self._key = key_of(PROBE, replica, "probe")
+        self._body = replica.encode()
+
+    async def write(self) -> bool:
+        await self._there().put(self._key, self._body)
+        return True
+
+    async def read(self) -> bool:
+        return await self._there().read(self._key) == self._body
+
+    async def listed(self) -> bool:
+        store = self._there()
+        return self._key in [each.key async for each in store.listing(self._key)]
+
+    async def remove(self) -> None:
+        await self._there().delete(self._key)
+
+    def _there(self) -> ObjectStore:
+        if self._store is None:
+            raise NotUsed("no object store")
+        return self._store
+
+
+async def is_gate_well(gate: SubmitGate | None) -> bool:
+    """True if the gate refuses to act for a user that does not exist.
+
+    It checks the grant before the user, so the refusal shows that it knows the server's key.
+    """
+    if gate is None:
+        raise NotUsed("no gate")
+    try:
+        await gate.cancel(Submitter(_NOBODY, _NOBODY), CancelQuestion(jobs=("1",)))
+    except PermissionRefused:
+        return True
+    return False

@@ -1,0 +1,105 @@
+"""Reads the server's files and disks. Every function blocks."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from lattice.base.errors import ConfigurationError
+from lattice.features.doctor.service.facts import CertificateFacts, FolderFacts
+
+_LARGEST_BYTES = 1024 * 1024
+_LOGS = (Path("/var/log/journal"), Path("/run/log/journal"), Path("/var/log"))
+"""Where systemd's journal is, or else other logs: the server logs to standard error."""
+
+
+def folder_facts(folder: Path) -> FolderFacts:
+    """The disk of a folder, or of its nearest parent that is there. Raises `OSError`."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    disk = os.statvfs(there)
+    return FolderFacts(
+        folder=str(folder),
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        total_bytes=disk.f_blocks * disk.f_frsize,
+        read_only=bool(disk.f_flag & os.ST_RDONLY),
+    )
+
+
+def log_folder() -> Path:
+    return next((each for each in _LOGS if each.is_dir()), _LOGS[-1])
+
+
+def certificate_facts(file: Path) -> CertificateFacts:
+    """The first certificate of a file and its chain. Raises `OSError`, `ConfigurationError`."""
+    with file.open("rb") as stream:
+        data = stream.read(_LARGEST_BYTES)
+    try:
+        chain = x509.load_pem_x509_certificates(data)
+    except ValueError:
+        raise ConfigurationError(f"{file} holds no certificate in PEM form") from None
+    return CertificateFacts(
+        file=str(file),
+        expires=min(each.not_valid_after_utc for each in chain),
+        names=tuple(_names(chain[0])),
+        links=len(chain),
+        fault=_chain_fault(chain),
+    )
+
+
+def _names(certificate: x509.Certificate) -> Iterable[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return
+    yield from found.get_values_for_type(x509.DNSName)
+    yield from map(str, found.get_values_for_type(x509.IPAddress))
+
+
+def _chain_fault(chain: Sequence[x509.Certificate]) -> str:
+    """What breaks the chain; empty if each is signed by the next and the last by a known root."""
+    for number, (each, issuer) in enumerate(pairwise(chain), start=1):
+        try:
+            each.verify_directly_issued_by(issuer)
+        except (ValueError, TypeError, InvalidSignature):
+            return f"certificate {number} of the file is not signed by the one after it"
+    last = chain[-1]
+    if last.issuer == last.subject or last.issuer in _system_roots():
+        return ""
+    if _is_authority(last):
+        # Its root is the site's own, which clients have; the chain up to it is whole.
+        return ""
+    if len(chain) == 1 and _is_signed_by_root(last):
+        return ""
+    return f"the authority that signed it is missing: {last.issuer.rfc4514_string()}"
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _is_signed_by_root(certificate: x509.Certificate) -> bool:
+    """True if a root may have signed it: it names no address of an authority between."""
+    try:
+        certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess)
+    except x509.ExtensionNotFound:
+        return True
+    return False
+
+
+def _system_roots() -> frozenset[x509.Name]:
+    context = ssl.create_default_context()
+    return frozenset(
+        x509.load_der_x509_certificate(each).subject
+        for each in context.get_ca_certs(binary_form=True)
+    )

@@ -1,0 +1,82 @@
+"""Asks Slurm about itself: slurmctld and slurmdbd by Slurm's commands, slurmrestd by its schema."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.site import SlurmSite, settings
+from lattice.features.doctor.service.facts import ControllerFacts, RightFacts, SchemaFacts
+
+
+class SlurmInspection:
+    """Every method raises `Unavailable`, with the text of Slurm's own command."""
+
+    def __init__(
+        self,
+        scheduler: SlurmScheduler,
+        commands: SlurmCommands,
+        *,
+        reader: str,
+        operates_with: tuple[str, ...],
+    ) -> None:
+        """`reader` is the account by which Slurm is read."""
+        self._scheduler = scheduler
+        self._commands = commands
+        self._reader = reader
+        self._operates_with = operates_with
+
+    async def controller(self) -> ControllerFacts:
+        found = settings(await self._commands.configuration())
+        return ControllerFacts(
+            release=found.get("SLURM_VERSION", ""), cluster=found.get("ClusterName", "")
+        )
+
+    async def accounting(self) -> str:
+        found = settings(await self._commands.accounting_configuration())
+        return found.get("SLURMDBD_VERSION", "")
+
+    async def schemas(self) -> SchemaFacts:
+        dialects = self._scheduler.dialects
+        live, past = await dialects.live(), await dialects.past()
+        return SchemaFacts(
+            live=live.version,
+            live_read_as=live.schema.version,
+            past=past.version,
+            past_read_as=past.schema.version,
+        )
+
+    async def ahead_s(self) -> float | None:
+        dialect = await self._scheduler.dialects.live()
+        return await self._scheduler.controller_clock.ahead_s(dialect)
+
+    async def rights(self) -> RightFacts:
+        site, operator = SlurmSite(self._commands, self._reader), _own_user()
+        _, may_operate = await asyncio.gather(site.read_rights(), self._may_operate(operator))
+        program = self._operates_with[0] if self._operates_with else ""
+        return RightFacts(
+            hidden=site.hidden,
+            operator=operator,
+            may_operate=may_operate,
+            operates_with=" ".join(self._operates_with),
+            program_found=not program or shutil.which(program) is not None,
+        )
+
+    async def _may_operate(self, user: str) -> bool:
+        if user == "root":
+            return True
+        here = settings(await self._commands.configuration())
+        if here.get("SlurmUser", "").partition("(")[0] == user:
+            return True
+        return (await self._commands.admin_level(user)).strip().lower() == "administrator"
+
+
+def _own_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,410 @@
+"""What doctor names when one thing is broken, and that it names nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lattice.base.errors import Unavailable
+from lattice.domain.accounts import Account, AccountTree
+from lattice.domain.metricstore import SeriesPoints
+from lattice.domain.node import AgentFacts, Condition, HealthState, Node, NodeHealth, NodeState
+from lattice.domain.presence import Link, Presence, PresenceReading
+from lattice.domain.source import AGREED, Source
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
+from lattice.features.doctor.model import Check, CheckState, Examination
+from lattice.features.doctor.service.examiner import Examiner
+from lattice.features.doctor.service.facts import (
+    AgentTrust,
+    ReplicaFacts,
+    RightFacts,
+    SignInFacts,
+    StateFacts,
+)
+from lattice.features.doctor.service.measured import NotUsed
+from tests.fakes.foundation import in_memory_foundation
+from tests.fakes.in_memory_metrics import InMemoryMetricStore
+from tests.fakes.in_memory_objects import InMemoryObjectStore
+from tests.fakes.in_memory_operator import InMemoryNodeOperator
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.inspection import Hangs, InMemoryInspection
+from tests.fakes.manual_clock import ManualClock
+
+SOUND = AgentFacts(
+    helper="ok",
+    latency="ok",
+    spool_bytes=0,
+    spool_most_bytes=2**30,
+    free_bytes=40 * 2**30,
+    clock_ahead_s=0.01,
+)
+
+
+class AnsweringMetrics(InMemoryMetricStore):
+    """Answers every query with one point."""
+
+    async def query(
+        self,
+        promql: str,  # noqa: ARG002
+        *,
+        at: float,
+        within_s: float = 10.0,  # noqa: ARG002
+    ) -> tuple[SeriesPoints, ...]:
+        self._answer()
+        return (SeriesPoints({}, ((at, at - 20),)),)
+
+
+class Agents:
+    """The port `Presences`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.records: dict[str, Presence] = {}
+        self.ok = True
+
+    def add(self, node: str, agent: AgentFacts = SOUND, **more: Any) -> None:
+        health = NodeHealth(HealthState.UNKNOWN, lacks=more.pop("lacks", ()), agent=agent)
+        usual: dict[str, Any] = {
+            "node": node, "epoch": 1, "linked": True, "since": 1.0, "registered": 1.0,
+            "condition": Condition.READY, "agent_version": "1.0", "health": health,
+        }  # fmt: skip
+        self.records[node] = Presence(**usual | more)
+
+    def presences(self) -> PresenceReading:
+        source = Source(name=AGREED, ok=self.ok, as_of=self._clock.now())
+        return PresenceReading(self.records, dict[str, Link](), source)
+
+
+class Site:
+    """A whole site that is well; a test breaks one thing of it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.scheduler = InMemoryScheduler(self.clock)
+        self.scheduler.nodes = [
+            Node(name=name, state=NodeState.READY, slurm_state="idle") for name in ("n1", "n2")
+        ]
+        self.scheduler.accounts = AccountTree.of([Account("physics")], {"alice": ["physics"]})
+        self.operator = InMemoryNodeOperator(self.scheduler)
+        self.operator.partitions = {"batch": None}
+        self.state = InMemoryStateStore(self.clock)
+        self.metrics: InMemoryMetricStore | None = AnsweringMetrics()
+        self.objects: InMemoryObjectStore | None = InMemoryObjectStore(self.clock)
+        self.agents = Agents(self.clock)
+        self.agents.add("n1")
+        self.agents.add("n2")
+        self.inspection = InMemoryInspection(self.clock.now())
+        self.inspection.facts["munge"] = NotUsed("nobody signs in by MUNGE")
+        self.inspection.facts["object_folder"] = NotUsed("no folder")
+        self.without_gate = False
+
+    async def examine(self) -> Examination:
+        parts: dict[str, Any] = {"gate": None} if self.without_gate else {}
+        foundation = in_memory_foundation(
+            self.clock,
+            scheduler=self.scheduler,
+            operator=self.operator,
+            state=self.state,
+            metrics=self.metrics,
+            objects=self.objects,
+            presences=self.agents,
+            views=Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),)),
+            **parts,
+        )
+        examiner = Examiner(foundation, self.inspection, "1.0", within_s=0.05)
+        return await examiner.examine()
+
+    async def problems(self) -> dict[str, Check]:
+        """The checks that are neither ok nor off, by id."""
+        found = await self.examine()
+        fine = {CheckState.OK, CheckState.OFF}
+        return {each.id: each for each in found.checks if each.state not in fine}
+
+
+def states(found: dict[str, Check]) -> dict[str, str]:
+    return {name: each.state.value for name, each in found.items()}
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.mark.spec("OPS-8")
+async def test_a_site_that_is_well_has_thirty_green_checks(site: Site) -> None:
+    found = await site.examine()
+    assert states(await site.problems()) == {}
+    assert found.counts.ok >= 30
+    assert len({each.id for each in found.checks}) == len(found.checks)
+    assert all(each.evidence for each in found.checks)
+    assert all(each.remedy == "" for each in found.checks)
+    assert (await site.state.list("")).entries == (), "nothing is left of the probes"
+    assert site.objects is not None
+    assert [each.key async for each in site.objects.listing("")] == []
+
+
+@pytest.mark.spec("OPS-8")
+async def test_a_single_server_has_thirty_checks_some_of_them_off(site: Site) -> None:
+    facts = site.inspection.facts
+    facts["state"] = StateFacts(lasts=True, single=True, size_bytes=2**20)
+    facts["members"] = NotUsed("no etcd")
+    facts["people_certificate"] = NotUsed("no TLS")
+    facts["provider_keys"] = NotUsed("no provider")
+    facts["sign_in"] = SignInFacts(mode="munge", encrypts=False, loopback=True)
+    facts["munge"] = "lattice"
+    site.metrics = None
+    found = await site.examine()
+    off = {each.id: each.evidence for each in found.checks if each.state is CheckState.OFF}
+    assert states(await site.problems()) == {}
+    assert len(found.checks) >= 30
+    assert "no high availability" in off["state.redundancy"]
+    assert "no high availability" in off["server.replicas"]
+    assert "no metric store is configured" in off["metrics.query"]
+    assert {"certificates.expiry", "sign_in.keys", "metrics.newest"} <= off.keys()
+
+
+@pytest.mark.spec("OPS-8")
+async def test_engines_that_hang_cost_one_deadline_and_are_named(site: Site) -> None:
+    facts = site.inspection.facts
+    for name in ("controller", "accounting", "rights", "schemas", "controller_ahead_s"):
+        facts[name] = Hangs
+    found = await site.problems()
+    assert states(found) == {
+        "slurm.controller": "failed",
+        "slurm.accounting": "failed",
+        "slurm.schema": "failed",
+        "slurm.release": "unknown",
+        "slurm.cluster": "unknown",
+        "slurm.private_data": "unknown",
+        "slurm.operate": "unknown",
+        "slurm.clock": "unknown",
+    }
+    assert found["slurm.controller"].evidence == "no answer within 0.05 s"
+    assert "slurmctld" in found["slurm.controller"].remedy
+
+
+async def test_a_stopped_slurmdbd_is_named_alone_with_what_depends_on_it(site: Site) -> None:
+    site.inspection.facts["accounting"] = Unavailable("sacctmgr failed with 1: Connection refused")
+    site.inspection.facts["rights"] = Unavailable("sacctmgr failed with 1: Connection refused")
+    found = await site.problems()
+    assert states(found) == {
+        "slurm.accounting": "failed",
+        "slurm.private_data": "unknown",
+        "slurm.operate": "unknown",
+    }
+    assert "Connection refused" in found["slurm.accounting"].evidence
+    assert "systemctl status slurmdbd" in found["slurm.accounting"].remedy
+
+
+async def test_a_missing_right_has_the_command_that_gives_it(site: Site) -> None:
+    hidden = (
+        "Slurm hides jobs of others from its account lattice (PrivateData). An administrator of "
+        "Slurm runs: sacctmgr modify user lattice set adminlevel=operator"
+    )
+    site.inspection.facts["rights"] = RightFacts(
+        hidden=hidden, operator="lattice", may_operate=False
+    )
+    found = await site.problems()
+    assert states(found) == {"slurm.private_data": "failed", "slurm.operate": "warning"}
+    assert "adminlevel=operator" in found["slurm.private_data"].remedy
+    assert "PrivateData" in found["slurm.private_data"].evidence
+    assert "AdminLevel=Administrator" in found["slurm.operate"].remedy
+
+
+async def test_a_lost_state_is_failed_and_nothing_of_it_is_ok(site: Site) -> None:
+    members = site.inspection.facts["members"]
+    away = tuple(replace(each, reason="can't be reached") for each in members[:2])
+    site.inspection.facts["members"] = (*away, replace(members[2], has_leader=False))
+    site.state.away = True
+    assert states(await site.problems()) == {
+        "state.reads": "failed",
+        "state.writes": "failed",
+        "state.members": "failed",
+        "state.redundancy": "failed",
+    }
+
+
+async def test_one_member_less_is_named_while_all_else_is_well(site: Site) -> None:
+    members = site.inspection.facts["members"]
+    site.inspection.facts["members"] = (*members[:2], replace(members[2], reason="is silent"))
+    found = await site.problems()
+    assert states(found) == {"state.members": "failed", "state.redundancy": "failed"}
+    assert "e3:2379: is silent" in found["state.members"].evidence
+
+
+async def test_stores_that_are_away_are_named(site: Site) -> None:
+    assert site.metrics is not None
+    assert site.objects is not None
+    site.metrics.away = site.objects.away = True
+    assert states(await site.problems()) == {
+        "metrics.query": "failed",
+        "metrics.write": "failed",
+        "metrics.newest": "unknown",
+        "objects.write": "failed",
+        "objects.read": "unknown",
+        "objects.list": "unknown",
+    }
+
+
+async def test_certificates_warn_before_they_fail(site: Site) -> None:
+    facts = site.inspection.facts
+    sound = facts["people_certificate"]
+
+    async def expiry(left: timedelta) -> tuple[str, str]:
+        facts["people_certificate"] = replace(sound, expires=site.clock.now() + left)
+        found = (await site.problems()).get("certificates.expiry")
+        return (found.state.value, found.remedy) if found else ("ok", "")
+
+    assert (await expiry(timedelta(days=15)))[0] == "ok"
+    assert (await expiry(timedelta(days=13)))[0] == "warning"
+    assert (await expiry(timedelta(hours=23)))[0] == "failed"
+    state, remedy = await expiry(timedelta(seconds=-1))
+    assert (state, "api.tls_cert" in remedy) == ("failed", True)
+    facts["people_certificate"] = replace(sound, names=("other",), fault="a part is missing")
+    assert states(await site.problems()) == {
+        "certificates.names": "failed",
+        "certificates.chain": "warning",
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "broken"),
+    [
+        (replace(SOUND, helper="Connection refused", latency=""), ("helper", "failed")),
+        (replace(SOUND, latency="libbpf.so.1 is not installed"), ("ebpf", "warning")),
+        (replace(SOUND, spool_bytes=2**30), ("spool", "failed")),
+        (replace(SOUND, spool_bytes=600 * 2**20), ("spool", "warning")),
+        (replace(SOUND, free_bytes=100 * 2**20), ("disk", "warning")),
+        (replace(SOUND, clock_ahead_s=-302.0), ("clock", "warning")),
+        (replace(SOUND, clock_ahead_s=None), ("clock", "unknown")),
+    ],
+)
+@pytest.mark.spec("OPS-8")
+async def test_what_an_agent_reports_is_named_with_its_node(
+    site: Site, facts: AgentFacts, broken: tuple[str, str]
+) -> None:
+    site.agents.add("n2", facts)
+    found = await site.problems()
+    name, state = broken
+    expected = {f"agents.{name}": state}
+    if name == "helper":
+        expected["agents.ebpf"] = "unknown"
+    assert states(found) == expected
+    assert "n2" in found[f"agents.{name}"].evidence
+    assert "n1" not in found[f"agents.{name}"].evidence
+    assert bool(found[f"agents.{name}"].remedy) is (state != "unknown")
+
+
+async def test_an_older_agent_leaves_its_facts_unknown_never_ok(site: Site) -> None:
+    site.agents.add("n2", AgentFacts(), agent_version="0.9")
+    found = await site.problems()
+    unknown = dict.fromkeys(
+        (f"agents.{name}" for name in ("helper", "disk", "spool", "ebpf", "clock")), "unknown"
+    )
+    assert states(found) == unknown | {"agents.versions": "warning"}
+    assert "n2: 0.9" in found["agents.versions"].evidence
+
+
+async def test_nodes_without_and_with_lost_agents_are_folded(site: Site) -> None:
+    site.scheduler.nodes = [
+        Node(name=f"n{number}", state=NodeState.READY, slurm_state="idle") for number in range(1, 7)
+    ]
+    site.agents.add("n5", linked=False, condition=Condition.DOWN)
+    site.agents.add("gone", linked=False, condition=Condition.DOWN)
+    site.agents.add("odd1")
+    found = await site.problems()
+    assert states(found) == {
+        "agents.missing": "warning",
+        "agents.linked": "failed",
+        "agents.foreign": "warning",
+    }
+    assert "n[3-4,6]" in found["agents.missing"].evidence
+    assert "enrol 'n[3-4,6]'" in found["agents.missing"].remedy
+    assert "down: n5" in found["agents.linked"].evidence
+    assert "gone" not in found["agents.linked"].evidence
+    assert "odd1" in found["agents.foreign"].evidence
+
+
+@pytest.mark.spec("AUTH-9", "OPS-8")
+async def test_refused_doubled_and_expiring_certificates_are_named(site: Site) -> None:
+    now = site.clock.now()
+    site.agents.add("n2", doubled=now.timestamp() - 60)
+    site.inspection.facts["trust"] = (
+        AgentTrust(node="n1", issued=now - timedelta(hours=23), expires=now + timedelta(hours=1)),
+        AgentTrust(node="n3", quarantine="spoke as n1"),
+        AgentTrust(node="n4", revoked="stolen (by admin)"),
+    )
+    found = await site.problems()
+    assert states(found) == {
+        "agents.certificates": "warning",
+        "agents.refused": "failed",
+        "agents.doubled": "failed",
+    }
+    assert "n3 (spoke as n1)" in found["agents.refused"].evidence
+    assert "lattice admin restore n3" in found["agents.refused"].remedy
+    assert "two machines use the certificate of n2" in found["agents.doubled"].evidence
+
+
+async def test_an_agent_that_refuses_the_grant_is_named(site: Site) -> None:
+    site.inspection.facts["echo n2"] = Unavailable("n2: no grant for this")
+    found = await site.problems()
+    assert states(found) == {"agents.echo": "failed"}
+    assert "grant_key" in found["agents.echo"].remedy
+
+
+async def test_without_agents_their_checks_are_off(site: Site) -> None:
+    site.inspection.facts["trust"] = NotUsed("no agents are served")
+    found = await site.examine()
+    agents = [each for each in found.checks if each.group.value == "agents"]
+    assert {each.state for each in agents} == {CheckState.OFF}
+
+
+async def test_the_server_itself_is_examined(site: Site) -> None:
+    facts = site.inspection.facts
+    facts["process"] = replace(
+        facts["process"],
+        open_files=60_000,
+        longest_pause_s=3.0,
+        failures={"slurm": 4, "tls": 1},
+        failed_s_ago={"slurm": 120.0, "tls": 7200.0},
+    )
+    facts["replicas"] = (ReplicaFacts(id="s2", reason="the server s2 does not answer"),)
+    facts["log_folder"] = replace(facts["log_folder"], free_bytes=2**20)
+    found = await site.problems()
+    assert states(found) == {
+        "server.event_loop": "failed",
+        "server.loops": "warning",
+        "server.files": "warning",
+        "server.log_disk": "failed",
+        "server.replicas": "failed",
+    }
+    assert found["server.loops"].evidence == "slurm: 4 since the start, the last 2 min ago"
+
+
+async def test_what_is_not_meant_for_production_is_a_warning(site: Site) -> None:
+    site.inspection.facts["sign_in"] = SignInFacts(
+        mode="hmac", encrypts=False, development_token=True
+    )
+    assert states(await site.problems()) == {
+        "sign_in.mode": "warning",
+        "sign_in.encrypted": "warning",
+        "sign_in.development": "warning",
+    }
+
+
+async def test_a_defect_in_one_check_does_not_hide_the_others(site: Site) -> None:
+    site.inspection.facts["schemas"] = RuntimeError("a defect")
+    found = await site.problems()
+    assert states(found) == {"slurm.schema": "failed"}
+    assert found["slurm.schema"].evidence == "internal error: RuntimeError"
+
+
+async def test_a_gate_that_is_not_there_is_off_and_one_that_is_away_failed(site: Site) -> None:
+    site.without_gate = True
+    assert states(await site.problems()) == {}
+    found = {each.id: each for each in (await site.examine()).checks}
+    assert found["server.gate"].state is CheckState.OFF
