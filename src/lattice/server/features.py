@@ -45,7 +45,13 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     """
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
     lasting = agreed.cluster if agreed.lasts else None
-    yield health.wire(base, lasting, agreed.note, description=description)
+    yield health.wire(
+        base,
+        lasting,
+        agreed.note,
+        description=description,
+        accounting=lambda: ground.scheduler.accounting_error,
+    )
     yield doctor.wire(base, ServerInspection(ground))
     yield identity.wire(base, _discovery(config.api), _munge(ground))
     yield allocations.wire(base)

@@ -618,6 +618,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
         health_pb2_grpc.HealthServiceStub,
         health_pb2.GetHealthRequest(),
     ),
+    "lattice.v1.HealthService/GetReadiness": (
+        health_pb2_grpc.HealthServiceStub,
+        health_pb2.GetReadinessRequest(),
+    ),
     "lattice.v1.HealthService/GetMetrics": (
         health_pb2_grpc.HealthServiceStub,
         health_pb2.GetMetricsRequest(),

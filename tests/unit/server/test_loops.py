@@ -44,6 +44,7 @@ RESTARTED = (
     "attach records",
     "changed locks",
     "drain failed nodes",
+    "health of engines",
     "limits slots",
     "limits view",
     "links",

@@ -18,6 +18,7 @@ from tests.fakes.server import bearer, composed
 
 PUBLIC = {
     "/healthz",
+    "/readyz",
     "/v1/openapi.json",
     "/v1/auth/discovery",
     "/v1/auth/munge",

@@ -215,6 +215,11 @@ class SlurmScheduler:
         """The configured name, else Slurm's ClusterName; empty until Slurm answered."""
         return self._shown_name or self._site.cluster
 
+    @property
+    def accounting_error(self) -> str:
+        """Why slurmdbd does not answer, as last asked; empty if it does."""
+        return self.errors.get("accounts") or self.errors.get("associations") or ""
+
     def live(self) -> SchedulerReading:
         """The last reading and its age, at once. Raises `Unavailable` if there was none yet."""
         if self._cluster is None:

@@ -26,7 +26,7 @@ PER_MINUTE = 1200
 """For one address: 20 a second, and a minute's worth at once. A sign-in needs one."""
 HOLD_S = 1.0
 _KIND = "public"
-_NEVER_REFUSED = frozenset({"/healthz"})
+_NEVER_REFUSED = frozenset({"/healthz", "/readyz"})
 _MOST_ADDRESSES = 20_000
 
 

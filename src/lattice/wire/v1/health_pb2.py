@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/health.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\x12\n\x10GetHealthRequest\"F\n\x06Health\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"\x13\n\x11GetMetricsRequest\"\x17\n\x07Metrics\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1a\n\x18GetApiDescriptionRequest\"\x1e\n\x0e\x41piDescription\x12\x0c\n\x04json\x18\x01 \x01(\t2\xf9\x01\n\rHealthService\x12\x43\n\tGetHealth\x12\x1c.lattice.v1.GetHealthRequest\x1a\x12.lattice.v1.Health\"\x04\x98\xe5\x18\x01\x12\x46\n\nGetMetrics\x12\x1d.lattice.v1.GetMetricsRequest\x1a\x13.lattice.v1.Metrics\"\x04\x98\xe5\x18\r\x12[\n\x11GetApiDescription\x12$.lattice.v1.GetApiDescriptionRequest\x1a\x1a.lattice.v1.ApiDescription\"\x04\x98\xe5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/health.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\x12\n\x10GetHealthRequest\"l\n\x06Health\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\x12$\n\x07\x65ngines\x18\x05 \x01(\x0b\x32\x13.lattice.v1.Engines\"-\n\x0c\x45ngineHealth\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xdf\x01\n\x07\x45ngines\x12\'\n\x05slurm\x18\x01 \x01(\x0b\x32\x18.lattice.v1.EngineHealth\x12,\n\naccounting\x18\x02 \x01(\x0b\x32\x18.lattice.v1.EngineHealth\x12\'\n\x05state\x18\x03 \x01(\x0b\x32\x18.lattice.v1.EngineHealth\x12)\n\x07objects\x18\x04 \x01(\x0b\x32\x18.lattice.v1.EngineHealth\x12)\n\x07metrics\x18\x05 \x01(\x0b\x32\x18.lattice.v1.EngineHealth\"\x15\n\x13GetReadinessRequest\"Q\n\tReadiness\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\t\x12$\n\x07\x65ngines\x18\x03 \x01(\x0b\x32\x13.lattice.v1.Engines\"\x13\n\x11GetMetricsRequest\"\x17\n\x07Metrics\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1a\n\x18GetApiDescriptionRequest\"\x1e\n\x0e\x41piDescription\x12\x0c\n\x04json\x18\x01 \x01(\t2\xc7\x02\n\rHealthService\x12\x43\n\tGetHealth\x12\x1c.lattice.v1.GetHealthRequest\x1a\x12.lattice.v1.Health\"\x04\x98\xe5\x18\x01\x12L\n\x0cGetReadiness\x12\x1f.lattice.v1.GetReadinessRequest\x1a\x15.lattice.v1.Readiness\"\x04\x98\xe5\x18\x01\x12\x46\n\nGetMetrics\x12\x1d.lattice.v1.GetMetricsRequest\x1a\x13.lattice.v1.Metrics\"\x04\x98\xe5\x18\r\x12[\n\x11GetApiDescription\x12$.lattice.v1.GetApiDescriptionRequest\x1a\x1a.lattice.v1.ApiDescription\"\x04\x98\xe5\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HEALTHSERVICE'].methods_by_name['GetHealth']._loaded_options = None
   _globals['_HEALTHSERVICE'].methods_by_name['GetHealth']._serialized_options = b'\230\345\030\001'
+  _globals['_HEALTHSERVICE'].methods_by_name['GetReadiness']._loaded_options = None
+  _globals['_HEALTHSERVICE'].methods_by_name['GetReadiness']._serialized_options = b'\230\345\030\001'
   _globals['_HEALTHSERVICE'].methods_by_name['GetMetrics']._loaded_options = None
   _globals['_HEALTHSERVICE'].methods_by_name['GetMetrics']._serialized_options = b'\230\345\030\r'
   _globals['_HEALTHSERVICE'].methods_by_name['GetApiDescription']._loaded_options = None
@@ -41,15 +43,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETHEALTHREQUEST']._serialized_start=65
   _globals['_GETHEALTHREQUEST']._serialized_end=83
   _globals['_HEALTH']._serialized_start=85
-  _globals['_HEALTH']._serialized_end=155
-  _globals['_GETMETRICSREQUEST']._serialized_start=157
-  _globals['_GETMETRICSREQUEST']._serialized_end=176
-  _globals['_METRICS']._serialized_start=178
-  _globals['_METRICS']._serialized_end=201
-  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_start=203
-  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_end=229
-  _globals['_APIDESCRIPTION']._serialized_start=231
-  _globals['_APIDESCRIPTION']._serialized_end=261
-  _globals['_HEALTHSERVICE']._serialized_start=264
-  _globals['_HEALTHSERVICE']._serialized_end=513
+  _globals['_HEALTH']._serialized_end=193
+  _globals['_ENGINEHEALTH']._serialized_start=195
+  _globals['_ENGINEHEALTH']._serialized_end=240
+  _globals['_ENGINES']._serialized_start=243
+  _globals['_ENGINES']._serialized_end=466
+  _globals['_GETREADINESSREQUEST']._serialized_start=468
+  _globals['_GETREADINESSREQUEST']._serialized_end=489
+  _globals['_READINESS']._serialized_start=491
+  _globals['_READINESS']._serialized_end=572
+  _globals['_GETMETRICSREQUEST']._serialized_start=574
+  _globals['_GETMETRICSREQUEST']._serialized_end=593
+  _globals['_METRICS']._serialized_start=595
+  _globals['_METRICS']._serialized_end=618
+  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_start=620
+  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_end=646
+  _globals['_APIDESCRIPTION']._serialized_start=648
+  _globals['_APIDESCRIPTION']._serialized_end=678
+  _globals['_HEALTHSERVICE']._serialized_start=681
+  _globals['_HEALTHSERVICE']._serialized_end=1008
 # @@protoc_insertion_point(module_scope)

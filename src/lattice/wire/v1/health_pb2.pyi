@@ -39,10 +39,13 @@ class Health(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    ENGINES_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     version: _builtins.str
     state: _builtins.str
     note: _builtins.str
+    @_builtins.property
+    def engines(self) -> Global___Engines: ...
     def __init__(
         self,
         *,
@@ -50,14 +53,115 @@ class Health(_message.Message):
         version: _builtins.str = ...,
         state: _builtins.str = ...,
         note: _builtins.str = ...,
+        engines: Global___Engines | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "state", b"state", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines", "note", b"note", "state", b"state", "status", b"status", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Health: _TypeAlias = Health  # noqa: Y015
+
+@_typing.final
+class EngineHealth(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """ok, away, none"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EngineHealth: _TypeAlias = EngineHealth  # noqa: Y015
+
+@_typing.final
+class Engines(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLURM_FIELD_NUMBER: _builtins.int
+    ACCOUNTING_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def slurm(self) -> Global___EngineHealth: ...
+    @_builtins.property
+    def accounting(self) -> Global___EngineHealth: ...
+    @_builtins.property
+    def state(self) -> Global___EngineHealth: ...
+    @_builtins.property
+    def objects(self) -> Global___EngineHealth: ...
+    @_builtins.property
+    def metrics(self) -> Global___EngineHealth: ...
+    def __init__(
+        self,
+        *,
+        slurm: Global___EngineHealth | None = ...,
+        accounting: Global___EngineHealth | None = ...,
+        state: Global___EngineHealth | None = ...,
+        objects: Global___EngineHealth | None = ...,
+        metrics: Global___EngineHealth | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "metrics", b"metrics", "objects", b"objects", "slurm", b"slurm", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "metrics", b"metrics", "objects", b"objects", "slurm", b"slurm", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Engines: _TypeAlias = Engines  # noqa: Y015
+
+@_typing.final
+class GetReadinessRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReadinessRequest: _TypeAlias = GetReadinessRequest  # noqa: Y015
+
+@_typing.final
+class Readiness(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ENGINES_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    version: _builtins.str
+    @_builtins.property
+    def engines(self) -> Global___Engines: ...
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        version: _builtins.str = ...,
+        engines: Global___Engines | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines", "ready", b"ready", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Readiness: _TypeAlias = Readiness  # noqa: Y015
 
 @_typing.final
 class GetMetricsRequest(_message.Message):

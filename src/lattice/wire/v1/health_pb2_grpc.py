@@ -39,6 +39,11 @@ class HealthServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_health__pb2.GetHealthRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_health__pb2.Health.FromString,
                 _registered_method=True)
+        self.GetReadiness = channel.unary_unary(
+                '/lattice.v1.HealthService/GetReadiness',
+                request_serializer=lattice_dot_v1_dot_health__pb2.GetReadinessRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_health__pb2.Readiness.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/lattice.v1.HealthService/GetMetrics',
                 request_serializer=lattice_dot_v1_dot_health__pb2.GetMetricsRequest.SerializeToString,
@@ -56,6 +61,13 @@ class HealthServiceServicer(object):
 
     def GetHealth(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReadiness(self, request, context):
+        """Over REST it is 503 while the server can't serve.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -79,6 +91,11 @@ def add_HealthServiceServicer_to_server(servicer, server):
                     servicer.GetHealth,
                     request_deserializer=lattice_dot_v1_dot_health__pb2.GetHealthRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_health__pb2.Health.SerializeToString,
+            ),
+            'GetReadiness': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReadiness,
+                    request_deserializer=lattice_dot_v1_dot_health__pb2.GetReadinessRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_health__pb2.Readiness.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -118,6 +135,33 @@ class HealthService(object):
             '/lattice.v1.HealthService/GetHealth',
             lattice_dot_v1_dot_health__pb2.GetHealthRequest.SerializeToString,
             lattice_dot_v1_dot_health__pb2.Health.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReadiness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.HealthService/GetReadiness',
+            lattice_dot_v1_dot_health__pb2.GetReadinessRequest.SerializeToString,
+            lattice_dot_v1_dot_health__pb2.Readiness.FromString,
             options,
             channel_credentials,
             insecure,

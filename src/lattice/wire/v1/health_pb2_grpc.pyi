@@ -32,6 +32,8 @@ class HealthServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HealthServiceAsyncStub: ...
     GetHealth: _grpc.UnaryUnaryMultiCallable[_health_pb2.GetHealthRequest, _health_pb2.Health]
+    GetReadiness: _grpc.UnaryUnaryMultiCallable[_health_pb2.GetReadinessRequest, _health_pb2.Readiness]
+    """Over REST it is 503 while the server can't serve."""
     GetMetrics: _grpc.UnaryUnaryMultiCallable[_health_pb2.GetMetricsRequest, _health_pb2.Metrics]
     GetApiDescription: _grpc.UnaryUnaryMultiCallable[_health_pb2.GetApiDescriptionRequest, _health_pb2.ApiDescription]
 
@@ -39,6 +41,8 @@ class HealthServiceStub:
 class HealthServiceAsyncStub(HealthServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetHealth: _aio.UnaryUnaryMultiCallable[_health_pb2.GetHealthRequest, _health_pb2.Health]  # type: ignore[assignment]
+    GetReadiness: _aio.UnaryUnaryMultiCallable[_health_pb2.GetReadinessRequest, _health_pb2.Readiness]  # type: ignore[assignment]
+    """Over REST it is 503 while the server can't serve."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_health_pb2.GetMetricsRequest, _health_pb2.Metrics]  # type: ignore[assignment]
     GetApiDescription: _aio.UnaryUnaryMultiCallable[_health_pb2.GetApiDescriptionRequest, _health_pb2.ApiDescription]  # type: ignore[assignment]
 
@@ -49,6 +53,14 @@ class HealthServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _health_pb2.GetHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_health_pb2.Health, _abc.Awaitable[_health_pb2.Health]]: ...
+
+    @_abc_1.abstractmethod
+    def GetReadiness(
+        self,
+        request: _health_pb2.GetReadinessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_health_pb2.Readiness, _abc.Awaitable[_health_pb2.Readiness]]:
+        """Over REST it is 503 while the server can't serve."""
 
     @_abc_1.abstractmethod
     def GetMetrics(
