@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -64,19 +63,18 @@ def _names(certificate: x509.Certificate) -> Iterable[str]:
 
 
 def _chain_fault(chain: Sequence[x509.Certificate]) -> str:
-    """What breaks the chain; empty if each is signed by the next and the last by a known root."""
+    """What breaks the chain; empty if nothing does.
+
+    Its end may be an authority, as clients have the root. A single certificate may be signed by a
+    root too, unless it names an address of its authority: that one is between it and a root.
+    """
     for number, (each, issuer) in enumerate(pairwise(chain), start=1):
         try:
             each.verify_directly_issued_by(issuer)
         except (ValueError, TypeError, InvalidSignature):
             return f"certificate {number} of the file is not signed by the one after it"
     last = chain[-1]
-    if last.issuer == last.subject or last.issuer in _system_roots():
-        return ""
-    if _is_authority(last):
-        # Its root is the site's own, which clients have; the chain up to it is whole.
-        return ""
-    if len(chain) == 1 and _is_signed_by_root(last):
+    if last.issuer == last.subject or _is_authority(last) or not _names_authority(last):
         return ""
     return f"the authority that signed it is missing: {last.issuer.rfc4514_string()}"
 
@@ -88,18 +86,9 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _is_signed_by_root(certificate: x509.Certificate) -> bool:
-    """True if a root may have signed it: it names no address of an authority between."""
+def _names_authority(certificate: x509.Certificate) -> bool:
     try:
         certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess)
     except x509.ExtensionNotFound:
-        return True
-    return False
-
-
-def _system_roots() -> frozenset[x509.Name]:
-    context = ssl.create_default_context()
-    return frozenset(
-        x509.load_der_x509_certificate(each).subject
-        for each in context.get_ca_certs(binary_form=True)
-    )
+        return False
+    return True
