@@ -184,12 +184,13 @@ async def test_engines_that_hang_cost_one_deadline_and_are_named(site: Site) -> 
         "slurm.clock": "unknown",
     }
     assert found["slurm.controller"].evidence == "no answer within 0.05 s"
+    assert found["slurm.release"].evidence == "slurmctld: no answer within 0.05 s"
     assert "slurmctld" in found["slurm.controller"].remedy
 
 
 async def test_a_stopped_slurmdbd_is_named_alone_with_what_depends_on_it(site: Site) -> None:
-    site.inspection.facts["accounting"] = Unavailable("sacctmgr failed with 1: Connection refused")
-    site.inspection.facts["rights"] = Unavailable("sacctmgr failed with 1: Connection refused")
+    text = "sacctmgr -n show configuration failed with 1:\nConnection refused"
+    site.inspection.facts["accounting"] = site.inspection.facts["rights"] = Unavailable(text)
     found = await site.problems()
     assert states(found) == {
         "slurm.accounting": "failed",
@@ -197,6 +198,7 @@ async def test_a_stopped_slurmdbd_is_named_alone_with_what_depends_on_it(site: S
         "slurm.operate": "unknown",
     }
     assert "Connection refused" in found["slurm.accounting"].evidence
+    assert found["slurm.operate"].evidence == "not known while slurm.accounting fails"
     assert "systemctl status slurmdbd" in found["slurm.accounting"].remedy
 
 

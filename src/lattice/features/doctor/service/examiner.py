@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
@@ -21,7 +22,7 @@ from lattice.domain.objects import ObjectStore, key_of
 from lattice.domain.scheduler import SchedulerReading
 from lattice.domain.state import Delete, Put
 from lattice.domain.submission import CancelQuestion, SubmitGate, Submitter
-from lattice.features.doctor.model import Check, Examination, counts_of
+from lattice.features.doctor.model import Check, CheckState, Examination, counts_of
 from lattice.features.doctor.service.agents import agent_checks
 from lattice.features.doctor.service.certificates import CertificatesFacts, certificate_checks
 from lattice.features.doctor.service.facts import AgentsFacts, Inspection
@@ -50,6 +51,8 @@ _DUE_S = 120.0
 _MOST_ECHOES = 8
 _MOST_JOBS = 100
 """Enough to know whether samples are due."""
+_LONG_REASON = 40
+"""Characters."""
 _NOBODY = "lattice-doctor-nobody"
 """No site has this user."""
 
@@ -97,7 +100,7 @@ class Examiner:
             self._server(),
             self._agents(),
         )
-        checks = tuple(check for group in groups for check in group)
+        checks = without_repeats(check for group in groups for check in group)
         return Examination(
             version=self._version,
             replica=self._base.replica,
@@ -264,6 +267,29 @@ class Examiner:
         slowest_s = max((each.value for each in answers if each.value is not None), default=0.0)
         troubles = [f"{node}: {each.reason}" for node, each in asked.items() if each.value is None]
         return len(chosen) - len(troubles), slowest_s, "; ".join(sorted(troubles))
+
+
+def without_repeats(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """The checks; one that is unknown for the long reason of a failed one names that one instead.
+
+    A short reason, such as that nothing answered in time, may have another cause.
+    """
+    listed = tuple(checks)
+    causes = {
+        each.evidence: each.id
+        for each in reversed(listed)
+        if each.state is CheckState.FAILED and len(each.evidence) >= _LONG_REASON
+    }
+
+    def shorter(check: Check) -> Check:
+        if check.state is not CheckState.UNKNOWN:
+            return check
+        cause = next((name for text, name in causes.items() if text in check.evidence), None)
+        if cause is None:
+            return check
+        return replace(check, evidence=f"not known while {cause} fails", remedy="")
+
+    return tuple(map(shorter, listed))
 
 
 def _nodes_of(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from lattice.domain.metricstore import BadQuery, StoreSilent, WriteRefused
 T = TypeVar("T")
 
 WITHIN_S = 3.0
-_LONGEST_REASON = 300
+_LONGEST_REASON = 240
 _log = logging.getLogger("lattice.doctor")
 
 
@@ -39,7 +39,8 @@ async def inspected(asked: Awaitable[T], clock: Clock, within_s: float = WITHIN_
     begun_s = clock.monotonic()
 
     def without(reason: str, hint: str | None = None) -> Inspected[T]:
-        text = reason.rstrip(".")[:_LONGEST_REASON]
+        # Engines and their commands write several lines.
+        text = " ".join(reason.split()).rstrip(".")[:_LONGEST_REASON]
         return Inspected(took_s=clock.monotonic() - begun_s, reason=text, hint=hint or "")
 
     try:
