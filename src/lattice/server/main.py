@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     1 if a background loop failed that the server needs. Other errors have the code of `STATUS`.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["setup"]:
-        return _set_up(words[1:])
-    options = _parser().parse_args(words)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["setup"]:
+        return _set_up(given[1:])
+    options = _parser().parse_args(given)
     if options.check_config:
         return _check(options.config)
     reset_inherited_signals()

@@ -65,8 +65,8 @@ def _names(certificate: x509.Certificate) -> Iterable[str]:
 def _chain_fault(chain: Sequence[x509.Certificate]) -> str:
     """What breaks the chain; empty if nothing does.
 
-    Its end may be an authority, as clients have the root. A single certificate may be signed by a
-    root too, unless it names an address of its authority: that one is between it and a root.
+    Its end may be an authority, as clients have the root. A root may also have signed a single
+    certificate. One that names an address of its authority was signed by one below a root.
     """
     for number, (each, issuer) in enumerate(pairwise(chain), start=1):
         try:

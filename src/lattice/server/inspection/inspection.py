@@ -14,8 +14,7 @@ from typing import TypeVar
 from lattice.access.actor import Actor, Role
 from lattice.access.limits import Questions
 from lattice.adapters.etcd.store import EtcdStateStore
-from lattice.adapters.munge import MungeReader
-from lattice.adapters.munge_client import encoded
+from lattice.adapters.munge import BadCredential, MungeReader, encoded
 from lattice.adapters.oidc.discovery import DiscoveredProvider, ProviderFault, provider_client
 from lattice.adapters.oidc.keys import read_key_set
 from lattice.base.driver_reads import DriverReads
@@ -178,7 +177,11 @@ class ServerInspection:
             raise NotUsed("nobody signs in by MUNGE (api.munge)")
         socket = str(api.munge_socket) if api.munge_socket is not None else ""
         credential = await self._read("munge", lambda: encoded(_MUNGE_TEXT, socket))
-        return await MungeReader(api.munge_socket).user_of(credential, _MUNGE_TEXT)
+        try:
+            user, _ = await MungeReader(api.munge_socket).read(credential)
+        except BadCredential as fault:
+            raise Unavailable(str(fault)) from None
+        return user
 
     async def replicas(self) -> tuple[ReplicaFacts, ...]:
         identity, view = self._ground.cluster.identity, self._ground.cluster.view

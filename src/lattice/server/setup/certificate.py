@@ -14,8 +14,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lattice.adapters.pki.authority import BACKDATED, private_pem
 
-_AUTHORITY_LIFE = timedelta(days=3653)
-_LIFE = timedelta(days=731)
+_AUTHORITY_VALIDITY = timedelta(days=3653)
+_VALIDITY = timedelta(days=731)
 RENEW_BEFORE = timedelta(days=60)
 
 
@@ -34,7 +34,7 @@ def new_authority(cluster: str, now: datetime) -> TlsPair:
         [x509.NameAttribute(NameOID.COMMON_NAME, f"Lattice servers of {cluster}"[:64])]
     )
     certificate = (
-        _builder(name, name, key, now, _AUTHORITY_LIFE)
+        _builder(name, name, key, now, _AUTHORITY_VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -53,7 +53,7 @@ def new_certificate(authority: TlsPair, hosts: Iterable[str], now: datetime) -> 
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())
     certificate = (
-        _builder(subject, signer.subject, key, now, _LIFE)
+        _builder(subject, signer.subject, key, now, _VALIDITY)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -74,7 +74,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
-    life: timedelta,
+    validity: timedelta,
 ) -> x509.CertificateBuilder:
     public = key.public_key()
     return (
@@ -84,7 +84,7 @@ def _builder(
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + life)
+        .not_valid_after(now + validity)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 

@@ -14,7 +14,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.server.setup.answers import Answers, add_flags, answers, ask_person
 from lattice.server.setup.site_paths import SitePaths
 from lattice.server.setup.site_writer import SiteWriter
-from lattice.server.setup.slurm_facts import SlurmFacts, find_slurm
+from lattice.server.setup.slurm_facts import SiteFacts, find_slurm
 
 _OLDEST, _NEWEST = (22, 5), (26, 5)
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _facts(facts: SlurmFacts) -> list[tuple[str, str]]:
+def _facts(facts: SiteFacts) -> list[tuple[str, str]]:
     partitions = ", ".join(facts.partitions) or "none"
     past = "slurmdbd" if facts.has_accounting else "none: history is not kept after a job's end"
     return [
@@ -65,7 +65,7 @@ def _facts(facts: SlurmFacts) -> list[tuple[str, str]]:
     ]
 
 
-def _check(facts: SlurmFacts, options: argparse.Namespace) -> None:
+def _check(facts: SiteFacts, options: argparse.Namespace) -> None:
     number = tuple(int(each) for each in facts.release.split(".")[:2] if each.isdigit())
     if number and not _OLDEST <= number <= _NEWEST:
         sys.stderr.write(
@@ -86,17 +86,17 @@ def _check(facts: SlurmFacts, options: argparse.Namespace) -> None:
 
 
 def _grant_operator(account: str) -> None:
-    words = ["sacctmgr", "-i", "add", "user", account, "account=root", "adminlevel=operator"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    argv = ["sacctmgr", "-i", "add", "user", account, "account=root", "adminlevel=operator"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigurationError(
             f"The right was not given: {(done.stderr or done.stdout).strip()[:200]}",
-            hint="An administrator of Slurm runs: " + " ".join(words),
+            hint="An administrator of Slurm runs: " + " ".join(argv),
         )
     _print_rows([("rights", f"{account} is an Operator in Slurm now")])
 
 
-def _next_steps(found: Answers, facts: SlurmFacts, options: argparse.Namespace) -> str:
+def _next_steps(found: Answers, facts: SiteFacts, options: argparse.Namespace) -> str:
     begin = (
         "" if found.is_single else "  sudo -u lattice lattice-server --bootstrap   # once a site\n"
     )

@@ -9,7 +9,7 @@ import yaml
 
 from lattice.server.setup.answers import Answers
 from lattice.server.setup.site_paths import SitePaths
-from lattice.server.setup.slurm_facts import SlurmFacts
+from lattice.server.setup.slurm_facts import SiteFacts
 
 _HEAD = """# Written by `lattice-server setup`, which does not change it again. Check changes with
 #   lattice-server --check-config
@@ -19,7 +19,7 @@ _HEAD = """# Written by `lattice-server setup`, which does not change it again. 
 REST_PORT, GRPC_PORT, AGENT_PORT, LANE_PORT = 8080, 50051, 50052, 50053
 
 
-def server_config(answers: Answers, facts: SlurmFacts, paths: SitePaths) -> str:
+def server_config(answers: Answers, facts: SiteFacts, paths: SitePaths) -> str:
     """server.yaml."""
     sections: dict[str, Any] = {
         "api": _api(answers, paths),
@@ -53,7 +53,7 @@ def _api(answers: Answers, paths: SitePaths) -> dict[str, Any]:
     }
 
 
-def _slurm(answers: Answers, facts: SlurmFacts, paths: SitePaths) -> dict[str, Any]:
+def _slurm(answers: Answers, facts: SiteFacts, paths: SitePaths) -> dict[str, Any]:
     return {
         "rest_url": answers.slurmrestd or f"unix:{paths.rest_socket}",
         "bin_dir": facts.bin_dir,
@@ -111,7 +111,7 @@ def server_defaults(answers: Answers) -> str:
     return f"OPTIONS={shlex.quote(single)}\n"
 
 
-def slurmrestd_defaults(facts: SlurmFacts) -> str:
+def slurmrestd_defaults(facts: SiteFacts) -> str:
     """/etc/default/lattice-slurmrestd: where it is, and more threads than it has by itself."""
     lines = [f"SLURMRESTD={facts.slurmrestd}", "OPTIONS='-t 16'"]
     if facts.config_file is not None:

@@ -19,7 +19,7 @@ from lattice.server.setup.answers import Answers
 from lattice.server.setup.certificate import RENEW_BEFORE, TlsPair, ends, new_authority
 from lattice.server.setup.certificate import new_certificate as certificate_for
 from lattice.server.setup.site_paths import SitePaths
-from lattice.server.setup.slurm_facts import SlurmFacts
+from lattice.server.setup.slurm_facts import SiteFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Written:
 class SiteWriter:
     """All files of one server, for its Unix user."""
 
-    def __init__(self, answers: Answers, facts: SlurmFacts, paths: SitePaths, clock: Clock) -> None:
+    def __init__(self, answers: Answers, facts: SiteFacts, paths: SitePaths, clock: Clock) -> None:
         """Raises `ConfigurationError` if the account does not exist."""
         self._answers = answers
         self._facts = facts

@@ -17,7 +17,7 @@ _OWN_FOLDERS = ("/opt/slurm/bin", "/opt/slurm/sbin", "/usr/local/slurm/bin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmFacts:
+class SiteFacts:
     """A cluster as its commands describe it."""
 
     cluster: str
@@ -37,7 +37,7 @@ class SlurmFacts:
     """slurm.conf, if SLURM_CONF names one."""
 
 
-async def find_slurm(account: str, commands: SlurmCommands | None = None) -> SlurmFacts:
+async def find_slurm(account: str, commands: SlurmCommands | None = None) -> SiteFacts:
     """The facts, for a server that runs as `account`. Raises `ConfigurationError`."""
     scontrol = _program("scontrol")
     if scontrol is None:
@@ -58,7 +58,7 @@ async def find_slurm(account: str, commands: SlurmCommands | None = None) -> Slu
             hint="`scontrol ping` must succeed here first.",
         ) from None
     has_accounting = "slurmdbd" in found.get("AccountingStorageType", "")
-    return SlurmFacts(
+    return SiteFacts(
         cluster=found.get("ClusterName", ""),
         release=found.get("SLURM_VERSION", ""),
         partitions=partitions,
