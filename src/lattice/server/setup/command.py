@@ -25,10 +25,10 @@ def setup(arguments: Sequence[str]) -> int:
     facts = asyncio.run(find_slurm(options.account))
     _print_rows(_facts(facts))
     _check(facts, options)
-    if facts.hidden and options.operator:
-        _grant_operator(options.account)
     if options.dry_run:
         return 0
+    if facts.hidden and options.operator:
+        _grant_operator(options.account)
     found = answers(options, _default if options.yes else ask_person)
     paths = SitePaths(found.state, root=options.root)
     writer = SiteWriter(found, facts, paths, SystemClock())
