@@ -44,7 +44,8 @@ _PACKAGES = (
     # what the machine's own Python loads
     *("libreadline8t64", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "libncurses6"),
 )
-_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+"""Of every release of Debian, also of later ones than this machine's."""
 _SOURCES = Path("/etc/apt")
 
 
@@ -77,7 +78,7 @@ class SlurmRoot:
                 *("mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(_PACKAGES)}"),
                 # A suite that is still in the making may have a date that is past.
                 "--aptopt=Acquire::Check-Valid-Until false",
-                *(suite, str(partial), f"deb [signed-by={_KEYS}] {_mirror()} {suite} main"),
+                *(suite, str(partial), f"deb [signed-by={KEYS}] {mirror()} {suite} main"),
             ],
             timeout_s=900,
         )
@@ -103,7 +104,7 @@ def slurm_root(release: str) -> SlurmRoot | None:
     return None if release == OWN_RELEASE else SlurmRoot(release)
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """Where this machine gets its own packages."""
     for file in sorted(_SOURCES.glob("sources.list.d/*.sources")):
         for line in file.read_text().splitlines():

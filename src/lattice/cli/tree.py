@@ -243,10 +243,15 @@ def root(environment: Mapping[str, str]) -> click.Group:
 
 def completion(*, shell: str) -> int:
     """Print the script that a shell reads at its start."""
+    sys.stdout.write(completion_script(shell))
+    return 0
+
+
+def completion_script(shell: str) -> str:
+    """The script of one shell, as packages bring it too."""
     kind = get_completion_class(shell)
     assert kind is not None
-    sys.stdout.write(kind(root({}), {}, "lattice", COMPLETE_VARIABLE).source() + "\n")
-    return 0
+    return kind(root({}), {}, "lattice", COMPLETE_VARIABLE).source() + "\n"
 
 
 COMPLETION = Command(

@@ -1,0 +1,1 @@
+"""Makes what people install: packages, tarballs, the wheelhouse, the image, a release."""
