@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scripts.packaging.command import ROOT, BuildError, run, tool, version
 from scripts.packaging.environment import build_wheel, constraints
+from scripts.packaging.image import image
 from scripts.packaging.python_tree import python_tree
 from scripts.packaging.tarball import portable_client, tarballs
 from scripts.packaging.wheelhouse import bill_of_materials, checksums, wheelhouse
@@ -98,6 +99,8 @@ def _build(out: Path, renew_python: bool) -> None:
         )
         tarballs(out, out, work, os.uname().machine)
         portable_client(out, work, wheel, pinned)
+        image(out, out)
+        shutil.copytree(ROOT / "infra/docker", out / "docker")
 
 
 def _write_changelog(out: Path) -> None:
