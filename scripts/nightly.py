@@ -219,6 +219,7 @@ PARTS: dict[str, Runner] = {
         for part, environment in SLURM_PARTS.items()
     },
     **{f"python-{version}": _python(version) for version in RELEASES},
+    "machine": _pytest("-s", "tests/machine"),
     "timing": _pytest("-m", "timing and not vm", "tests"),
     "properties": _pytest(
         *("-n", "2", "-m", "hypothesis and not lab", "tests/unit", "tests/contract"),
@@ -235,7 +236,7 @@ def run(part: str) -> Result:
     commit = _git("rev-parse", "--short=12", "HEAD").strip()
     with TemporaryDirectory() as folder:
         found = PARTS[part](Path(folder), begun + LONGEST_S)
-    in_a_vm = part.startswith("vm")
+    in_a_vm = part.startswith("vm") or part == "machine"
     if part not in SHOWN:
         found = replace(found, tests={})
     result = Result(

@@ -65,7 +65,7 @@ PARTS = (
             # The gate. The helper of a node may be on the same machine, and has the manual's page.
             Program(*_HELPER),
         ),
-        ("lattice-server.service", "lattice-gate.service"),
+        ("lattice-server.service", "lattice-gate.service", "lattice-slurmrestd.service"),
         ("minimal.yaml", "production.yaml"),
     ),
     Part(
