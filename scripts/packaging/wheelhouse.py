@@ -17,6 +17,7 @@ from email import message_from_string
 from pathlib import Path
 
 from scripts.packaging.command import ROOT, BuildError, commit_time, run, tool, version
+from scripts.packaging.parts import PARTS
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _TAGS = ("2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")
@@ -108,9 +109,11 @@ def _resolved(work: Path, python: str, machine: str) -> list[str]:
     """The names of all distributions that any part of Lattice needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [word for each in project["optional-dependencies"] for word in ("--extra", each)]
-    pinned = work / "constraints.txt"
+    pinned, more = work / "constraints.txt", work / "more.txt"
+    more.write_text("".join(f"{name}\n" for part in PARTS for name in part.more))
+    files = (ROOT / "pyproject.toml", more)
     text = run(
-        *(tool("uv"), "pip", "compile", "-q", ROOT / "pyproject.toml", *extras, "-c", pinned),
+        *(tool("uv"), "pip", "compile", "-q", *files, *extras, "-c", pinned),
         *("--no-header", "--no-annotate", "--no-emit-index-url", "--python-version", python),
         *("--python-platform", f"{machine}-manylinux_2_28", "--only-binary", ":all:"),
     )
