@@ -14,6 +14,8 @@ from pathlib import Path
 
 from lattice.base.errors import Unavailable
 
+_READ_BYTES = 256 * 1024
+
 
 class CommandFailed(Unavailable):
     """A command that ran and failed; `output` is its output."""
@@ -134,11 +136,14 @@ class SlurmCommands:
         return environment
 
 
-class _RunningCommand(asyncio.Protocol):
+class _RunningCommand:
     """A command, its output up to a limit, and whether it has exited.
 
     Python starts it, not the event loop: uvloop forks, and then the handlers of gRPC run in the
     child, which can kill it. Python uses vfork, which runs none.
+
+    The loop gets a descriptor to watch, not a pipe to own. A pipe that uvloop owns is closed twice,
+    by it and by Python. Between the two another thread can get the number for a file of its own.
 
     The end of the output may never come, if a child of the command holds the pipe. So the exit is
     awaited apart from it.
@@ -149,11 +154,15 @@ class _RunningCommand(asyncio.Protocol):
         self.ended = asyncio.Event()
         """All of the output was read, or more than the limit."""
         self.exited = asyncio.Event()
+        assert process.stdout is not None
         self._process = process
+        self._pipe = process.stdout
         self._limit_bytes = limit_bytes
-        self._pipe: asyncio.BaseTransport | None = None
         self._pidfd = os.pidfd_open(process.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
+        os.set_blocking(self._pipe.fileno(), False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pidfd, self._on_exit)
+        self._loop.add_reader(self._pipe.fileno(), self._on_output)
 
     @classmethod
     async def start(
@@ -165,35 +174,35 @@ class _RunningCommand(asyncio.Protocol):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            bufsize=0,
             env=environment,
         )
-        running = cls(process, limit_bytes)
-        try:
-            await asyncio.get_running_loop().connect_read_pipe(lambda: running, process.stdout)
-        except BaseException:
-            await running.aclose()
-            raise
-        return running
+        return cls(process, limit_bytes)
 
     @property
     def code(self) -> int | None:
         """None until it has exited; a signal that ended it as a negative number."""
         return self._process.returncode
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pipe = transport
+    def _on_output(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self.output += data
+        if not data or len(self.output) > self._limit_bytes:
+            self._stop_reading()
 
-    def data_received(self, data: bytes) -> None:
-        if len(self.output) <= self._limit_bytes:
-            self.output += data
-        if len(self.output) > self._limit_bytes:
-            self.ended.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def _stop_reading(self) -> None:
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
         self.ended.set()
 
     def _on_exit(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.wait()
         self.exited.set()
@@ -206,5 +215,4 @@ class _RunningCommand(asyncio.Protocol):
             # Reaped even if this task is cancelled; otherwise a zombie stays.
             await asyncio.shield(self.exited.wait())
         finally:
-            if self._pipe is not None:
-                self._pipe.close()
+            self._stop_reading()

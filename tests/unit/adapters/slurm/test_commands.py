@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
+from lattice.adapters.slurm import commands
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.base.errors import Unavailable
 from tests.eventually import eventually_async
@@ -105,3 +110,38 @@ def test_no_handler_for_forks_runs_in_a_command(folder: Path) -> None:
     os.register_at_fork(before=lambda: forks.append(os.getpid()))
     uvloop.run(SlurmCommands().topology())
     assert not forks
+
+
+class _ClosedOnce(io.FileIO):
+    """A pipe that notices if its descriptor was closed by somebody else."""
+
+    def close(self) -> None:
+        if not self.closed:
+            os.fstat(self.fileno())
+            CLOSED.append(self.fileno())
+        super().close()
+
+
+CLOSED: list[int] = []
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_pipe_is_closed_once_so_that_no_other_file_is_hit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    program(folder, "scontrol", "echo hello")
+    start = subprocess.Popen
+
+    def started(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*words, **options)
+        assert process.stdout is not None
+        descriptor = os.dup(process.stdout.fileno())
+        process.stdout.close()
+        process.stdout = _ClosedOnce(descriptor)
+        return process
+
+    monkeypatch.setattr(commands.subprocess, "Popen", started)
+    CLOSED.clear()
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(SlurmCommands().topology()) == "hello\n"
+    assert len(CLOSED) == 1
