@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -56,6 +57,7 @@ class OwnTokens:
             self._user_claim: user,
             "iat": now,
             "exp": now + int(self.lifetime.total_seconds()),
+            "jti": secrets.token_hex(8),
         }
         header = {"alg": _ALGORITHM, "kid": self._key.name, "typ": _TYPE}
         signed = f"{_text(header)}.{_text(claims)}"

@@ -107,6 +107,7 @@ def test_claims_that_are_read_in_two_ways_are_refused(clock: ManualClock) -> Non
 def test_it_ends_with_its_lifetime(clock: ManualClock) -> None:
     made = tokens(clock).issue("alice")
     assert tokens(clock).verify(made)["preferred_username"] == "alice"
+    assert made != tokens(clock).issue("alice")
     clock.advance(3601)
     with pytest.raises(TokenRefused):
         tokens(clock).verify(made)

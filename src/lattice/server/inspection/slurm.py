@@ -10,6 +10,7 @@ import shutil
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite, settings
+from lattice.base.errors import Unavailable
 from lattice.features.doctor.service.facts import ControllerFacts, RightFacts, SchemaFacts
 
 
@@ -38,7 +39,10 @@ class SlurmInspection:
 
     async def accounting(self) -> str:
         found = settings(await self._commands.accounting_configuration())
-        return found.get("SLURMDBD_VERSION", "")
+        if "SLURMDBD_VERSION" not in found:
+            # sacctmgr of newer releases prints its own settings then, and succeeds.
+            raise Unavailable("sacctmgr reaches no slurmdbd")
+        return found["SLURMDBD_VERSION"]
 
     async def schemas(self) -> SchemaFacts:
         dialects = self._scheduler.dialects
