@@ -135,7 +135,7 @@ def test_a_missing_right_in_slurm_is_named_with_its_command(quiet_lab: Lab, olga
             lambda found: "slurm.private_data" in found,
             patience_s=_PATIENCE_S,
         )
-        assert states(broken) == {"slurm.private_data": "failed", "slurm.operate": "warning"}
+        assert states(broken) == {"slurm.private_data": "failed"}
         assert "adminlevel=operator" in broken["slurm.private_data"]["remedy"]
     finally:
         quiet_lab.ctl([*level, "adminlevel=administrator"])

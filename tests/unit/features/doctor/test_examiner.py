@@ -211,10 +211,9 @@ async def test_a_missing_right_has_the_command_that_gives_it(site: Site) -> None
         hidden=hidden, operator="lattice", may_operate=False
     )
     found = await site.problems()
-    assert states(found) == {"slurm.private_data": "failed", "slurm.operate": "warning"}
+    assert states(found) == {"slurm.private_data": "failed"}
     assert "adminlevel=operator" in found["slurm.private_data"].remedy
     assert "PrivateData" in found["slurm.private_data"].evidence
-    assert "AdminLevel=Administrator" in found["slurm.operate"].remedy
 
 
 async def test_a_lost_state_is_failed_and_nothing_of_it_is_ok(site: Site) -> None:
