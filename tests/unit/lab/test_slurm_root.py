@@ -52,7 +52,7 @@ def test_packages_come_from_where_the_machine_gets_its_own(
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / file).write_text(text)
     monkeypatch.setattr(roots, "_SOURCES", tmp_path)
-    assert roots._mirror() == "http://a.test/debian"
+    assert roots.mirror() == "http://a.test/debian"
 
 
 def test_in_another_root_the_machines_python_is_reachable() -> None:
