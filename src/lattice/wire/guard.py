@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.routing import WebSocketRoute
 
+from lattice.base.caller_address import address_of_peer, set_caller_address
 from lattice.base.errors import PermissionRefused, UsageError
 from lattice.base.operation import PREFIX
 from lattice.wire import v1
@@ -257,6 +258,7 @@ class GuardedRoutes(Generic[Caller]):
     ) -> Callable[[Request], Awaitable[None]]:
         async def guard(request: Request) -> None:
             request.state.rpc = rpc
+            set_caller_address(request.client.host if request.client else "")
             if not foreign_pages:
                 refuse_foreign_page(request)
             request.state.caller = await self._authorise(
@@ -294,6 +296,7 @@ class GuardInterceptor(GuardingInterceptor):
         permission = self._permissions.get(rpc)
         if permission is None:
             raise PermissionRefused(f"{rpc} declares no permission.")
+        set_caller_address(address_of_peer(context.peer()))
         _CALLER.set(
             await self._authorise(
                 rpc=rpc, permission=permission, authorization=_authorization(context)

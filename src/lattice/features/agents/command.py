@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
@@ -13,14 +15,17 @@ from lattice.features.agents.model import Agent
 _ADMIN = "SystemAdmin"
 
 
-def enrol(shell: Shell, *, node: str, life: int | None, again: bool) -> int:
+def enrol(shell: Shell, *, node: str, life: int | None, again: bool, network: Sequence[str]) -> int:
     """Print a key and how to use it."""
-    made = shell.call(operations.create_enrolment(node, life or 0, again=again))
+    made = shell.call(
+        operations.create_enrolment(node, life or 0, again=again, networks=tuple(network))
+    )
     if shell.output in {"json", "yaml"}:
         shell.document(made)
     elif made.join_key:
         # The key alone is data: `lattice admin enrol n1 >join.key`.
-        shell.note(render.key_terms(made, shell.clock.now(), again=again))
+        terms = render.key_terms(made, shell.clock.now(), again=again, networks=network)
+        shell.note(terms)
         shell.write(f"{made.join_key}\n")
         shell.note(render.KEY_USE)
     else:
@@ -78,11 +83,21 @@ ENROL = Command(
             "--for", "--life", metavar="TIME", read=parse_duration, help="How long it is good: 1h."
         ),
         Option("--again", help="Each node may use it at each boot: for nodes without a disk."),
+        Option(
+            "--from",
+            "--network",
+            metavar="NETWORK",
+            repeat=True,
+            help="Only from this network, such as 10.1.0.0/16.",
+        ),
     ),
     examples=(
         ("lattice admin enrol n1", "a key for n1, good for an hour"),
         ("lattice admin enrol 'n[1-500]' --for 7d", "one key for the image of 500 nodes"),
-        ("lattice admin enrol 'n[1-500]' --again --for 90d", "for nodes that forget it at a boot"),
+        (
+            "lattice admin enrol 'n[1-500]' --again --for 90d --from 10.1.0.0/16",
+            "for nodes that forget it at a boot, and for no other network",
+        ),
     ),
     permission=_ADMIN,
 )

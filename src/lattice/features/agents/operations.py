@@ -23,6 +23,8 @@ class EnrolmentOrder:
     life_s: int = 0
     again: bool = False
     """Each node may use it more than once: nodes without a disk, at each boot."""
+    networks: tuple[str, ...] = ()
+    """Where nodes may use it from, such as `10.1.0.0/16`; empty: from anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +100,16 @@ def list_agents() -> Call[AgentList]:
     return LIST_AGENTS.call(EmptyRequest())
 
 
-def create_enrolment(node: str, ttl_s: int = 0, *, again: bool = False) -> Call[Enrolment]:
+def create_enrolment(
+    node: str, ttl_s: int = 0, *, again: bool = False, networks: tuple[str, ...] = ()
+) -> Call[Enrolment]:
     """Make a token with which a node can enrol once, or each node of a set.
 
     A repeated call makes a second token; the first expires unused.
     """
-    return CREATE_ENROLMENT.call(EnrolmentOrder(node=node, life_s=ttl_s, again=again))
+    return CREATE_ENROLMENT.call(
+        EnrolmentOrder(node=node, life_s=ttl_s, again=again, networks=networks)
+    )
 
 
 def revoke_agent(node: str, reason: str) -> Call[Agent]:

@@ -26,11 +26,12 @@ KEY_USE = (
 )
 
 
-def key_terms(made: Enrolment, now: datetime, *, again: bool) -> str:
-    """For whom the join key is good, how often and for how long."""
+def key_terms(made: Enrolment, now: datetime, *, again: bool, networks: Sequence[str] = ()) -> str:
+    """For whom the join key is good, how often, for how long and from where."""
     left = age((made.expires - now).total_seconds() + 1)
     often = "at each boot" if again else "once for each node"
-    return f"Join key for {inert(made.node)}, good {often} within {left}:"
+    origin = f" from {inert(', '.join(networks))}" if networks else ""
+    return f"Join key for {inert(made.node)}, good {often} within {left}{origin}:"
 
 
 def enrolment(made: Enrolment, now: datetime) -> str:

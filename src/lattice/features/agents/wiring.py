@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lattice.base.caller_address import caller_address
 from lattice.base.operation import AnyBinding
 from lattice.features.agents.operations import (
     CREATE_ENROLMENT,
@@ -20,10 +21,14 @@ def bindings(enrolment: EnrolmentService, trust: TrustedNodes) -> tuple[AnyBindi
         LIST_AGENTS.to(lambda _actor, _asked: trust.agents()),
         CREATE_ENROLMENT.to(
             lambda actor, asked: enrolment.create(
-                actor, asked.node, asked.life_s, again=asked.again
+                actor, asked.node, asked.life_s, again=asked.again, networks=asked.networks
             )
         ),
-        ENROL.to(lambda _, asked: enrolment.enrol(asked.token, asked.node, asked.csr)),
+        ENROL.to(
+            lambda _, asked: enrolment.enrol(
+                asked.token, asked.node, asked.csr, address=caller_address()
+            )
+        ),
         REVOKE_AGENT.to(lambda actor, asked: trust.revoke(actor, asked.node, asked.reason)),
         RESTORE_AGENT.to(
             lambda actor, asked: trust.restore(actor, asked.node, repeated=asked.repeated)

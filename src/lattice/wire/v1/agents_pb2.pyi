@@ -28,22 +28,28 @@ class CreateEnrolmentRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     LIFE_S_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    NETWORKS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """One node, or a set such as n[1-500]."""
     life_s: _builtins.int
     """0: an hour."""
     again: _builtins.bool
     """Each node may use it more than once: nodes without a disk, at each boot."""
+    @_builtins.property
+    def networks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where nodes may use it from, such as 10.1.0.0/16. Empty: from anywhere."""
+
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         life_s: _builtins.int = ...,
         again: _builtins.bool = ...,
+        networks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "life_s", b"life_s", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "life_s", b"life_s", "networks", b"networks", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,7 +40,7 @@ SUSPECT = {"node": "n3", "quarantined": "2026-11-15T14:01:00Z", "quarantine": "s
 def test_a_token_is_shown_with_what_to_do_with_it() -> None:
     made = {"node": "n1", "token": "tok-123", "expires": "2026-11-15T15:02:11Z"}
     shell = FakeShell({"/v1/agents/enrolments": made})
-    assert enrol(shell, node="n1", life=None, again=False) == 0
+    assert enrol(shell, node="n1", life=None, again=False, network=()) == 0
     assert shell.out.splitlines() == [
         "Token for n1, good once within 1 h:",
         "",
@@ -61,11 +61,11 @@ def test_a_token_is_shown_with_what_to_do_with_it() -> None:
 def test_the_join_key_alone_is_data() -> None:
     made = {"node": "n[1-9]", "token": "t", "expires": "2026-11-22T14:02:11Z", "join_key": "key-1"}
     shell = FakeShell({"/v1/agents/enrolments": made})
-    assert enrol(shell, node="n[1-9]", life=None, again=False) == 0
+    assert enrol(shell, node="n[1-9]", life=None, again=False, network=()) == 0
     assert shell.out == "key-1\n"
     assert shell.notes[0] == "Join key for n[1-9], good once for each node within 7 d:"
     assert "/etc/lattice/join.key" in shell.notes[1]
-    enrol(shell, node="n[1-9]", life=None, again=True)
+    enrol(shell, node="n[1-9]", life=None, again=True, network=())
     assert json.loads(shell.calls[1].body or b"")["again"] is True
     assert "at each boot" in shell.notes[2]
 
@@ -75,7 +75,7 @@ def test_a_token_may_live_longer_and_be_a_document() -> None:
     shell = FakeShell({"/v1/agents/enrolments": made}, output="json")
     option = ENROL.params[1]
     assert option.read is not None  # type: ignore[union-attr]
-    enrol(shell, node="n1", life=option.read("2d"), again=False)  # type: ignore[union-attr, arg-type]
+    enrol(shell, node="n1", life=option.read("2d"), again=False, network=())  # type: ignore[union-attr, arg-type]
     assert json.loads(shell.calls[0].body or b"")["life_s"] == 172800
     assert json.loads(shell.out)["token"] == "tok-123"
 

@@ -242,3 +242,36 @@ async def test_a_key_for_nodes_without_a_disk_is_good_at_each_boot(site: AgentSi
 async def test_names_that_no_node_can_have(site: AgentSite, nodes: str) -> None:
     with pytest.raises(UsageError):
         await site.enrolment.create(ADMIN, nodes)
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
+@pytest.mark.parametrize(
+    ("address", "accepted"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("fd00::7", True),
+        ("10.2.0.1", False),
+        ("::1", False),
+        ("", False),
+        ("10.1.2.3.evil", False),
+    ],
+)
+async def test_a_token_for_networks_is_refused_from_elsewhere(
+    site: AgentSite, address: str, accepted: bool
+) -> None:
+    made = await site.enrolment.create(ADMIN, "n1", networks=["10.1.0.0/16", "fd00::/64"])
+    if accepted:
+        assert await site.enrolment.enrol(made.token, "n1", csr(), address=address)
+        return
+    with pytest.raises(PermissionRefused) as refusal:
+        await site.enrolment.enrol(made.token, "n1", csr(), address=address)
+    assert (refusal.value.message, refusal.value.hint) == await _refusal(site, "wrong")
+    assert await site.enrolment.enrol(made.token, "n1", csr(), address="10.1.2.3")
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_what_is_no_network_is_refused(site: AgentSite) -> None:
+    with pytest.raises(UsageError, match="is no network"):
+        await site.enrolment.create(ADMIN, "n1", networks=["10.1.0.1/16"])

@@ -12,9 +12,10 @@ import hmac
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Protocol, TypeAlias
 
 from lattice.access.actor import Actor
 from lattice.base.clock import Clock
@@ -43,6 +44,7 @@ from lattice.features.agents.service.records import (
 from lattice.features.agents.service.trust import TrustedNodes, in_quarantine, node_named
 
 _log = logging.getLogger("lattice.agents")
+Network: TypeAlias = IPv4Network | IPv6Network
 DEFAULT_TTL_S = 3600
 _SHORTEST_S, _LONGEST_S = 60, 7 * 86400
 _TOKEN_BYTES = 32
@@ -124,14 +126,21 @@ class EnrolmentService:
         self._bucket = Bucket(_PER_S, _BURST, clock)
 
     async def create(
-        self, actor: Actor, node: str, ttl_s: int = 0, *, again: bool = False
+        self,
+        actor: Actor,
+        node: str,
+        ttl_s: int = 0,
+        *,
+        again: bool = False,
+        networks: Sequence[str] = (),
     ) -> Enrolment:
         """Make a token for one node, or for each of a set of nodes.
 
-        Each may use it once, with `again` at each boot. Only the answer has the token; the store
-        has its digest.
+        Each may use it once, with `again` at each boot, from one of `networks` if there are any.
+        Only the answer has the token; the store has its digest.
         """
         _check_nodes(node)
+        allowed = tuple(str(each) for each in _networks(networks))
         ttl_s = ttl_s or DEFAULT_TTL_S
         longest_s, text = (_LONGEST_AGAIN_S, "a year") if again else (_LONGEST_S, "a week")
         if not _SHORTEST_S <= ttl_s <= longest_s:
@@ -140,7 +149,9 @@ class EnrolmentService:
             )
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         expires = self._clock.now().timestamp() + ttl_s
-        record = EnrolmentToken(node=node, expires=expires, by=actor.sub, again=again)
+        record = EnrolmentToken(
+            node=node, expires=expires, by=actor.sub, again=again, networks=allowed
+        )
         key = token_key(token)
         swept = await self._spent()
         await self._store.commit([Expect(key, 0)], [Put(key, written(record)), *swept])
@@ -162,16 +173,19 @@ class EnrolmentService:
                 gone.append(Delete(entry.key))
         return gone[:_SWEPT_AT_ONCE]
 
-    async def enrol(self, token: str, node: str, csr: str) -> Credentials:
-        """Sign a first certificate for a token and delete the token. Raises `PermissionRefused`."""
+    async def enrol(self, token: str, node: str, csr: str, address: str = "") -> Credentials:
+        """Sign a first certificate for a token and delete the token. Raises `PermissionRefused`.
+
+        `address` is the caller's, empty if it is unknown.
+        """
         self._bucket.take()
         if self._is_development(token):
             return await self._enrol_in_development(node, csr)
         key = token_key(token[:_LONGEST_TOKEN])
         entry = await self._store.get(key)
         record = self._holding(entry.value if entry else None, node)
-        if entry is None or record is None:
-            raise _refused(node)
+        if entry is None or record is None or not _is_from(address, record.networks):
+            raise _refused(node, address)
         expect: list[Expect] = [Expect(key, entry.revision)]
         changes: list[Change] = []
         if record.node == node and not record.again:
@@ -321,6 +335,28 @@ def _nodes_of(text: str) -> NodeSet:
     return found
 
 
+def _networks(texts: Iterable[str]) -> Iterator[Network]:
+    for text in texts:
+        try:
+            yield ip_network(text)
+        except ValueError as fault:
+            raise UsageError(
+                f"{text[:80]!r} is no network: {str(fault)[:120]}.", hint="Such as 10.1.0.0/16."
+            ) from None
+
+
+def _is_from(address: str, networks: Sequence[str]) -> bool:
+    if not networks:
+        return True
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    # A listener for both families shows IPv4 in a form of IPv6.
+    plain = getattr(found, "ipv4_mapped", None) or found
+    return any(plain in ip_network(each) for each in networks)
+
+
 def _check_nodes(text: str) -> None:
     nodes = list(_nodes_of(text))
     if not nodes:
@@ -340,10 +376,10 @@ def _elsewhere(node: str) -> Unavailable:
     )
 
 
-def _refused(node: str) -> PermissionRefused:
-    _log.warning("enrolment refused", extra={"node": node[:64]})
+def _refused(node: str, address: str = "") -> PermissionRefused:
+    _log.warning("enrolment refused", extra={"node": node[:64], "address": address})
     return PermissionRefused(
         "The enrolment token is not accepted.",
-        hint="It may be mistyped, used, expired or another node's. "
+        hint="It may be mistyped, used, expired, another node's or for another network. "
         "A new one: lattice admin enrol NODE",
     )

@@ -53,6 +53,8 @@ class EnrolmentToken:
     by: str
     again: bool = False
     """A node may use it more than once."""
+    networks: tuple[str, ...] = ()
+    """Where it may be used from; empty: from anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
