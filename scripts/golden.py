@@ -6,6 +6,7 @@
     answers.txt    fields of what each command prints with `-o json`
     metrics.txt    names, kinds and labels on the pages of server and agent
     exits.txt      exit codes by name
+    agent_wire.txt the wire between agents and servers; it only grows (scripts/golden_wire.py)
 
 `just generate` calls it; tests/unit/scripts/test_golden.py compares. REST is described by
 scripts/openapi.py, the keys of the configuration files by scripts/reference_config.py.
@@ -39,6 +40,7 @@ from lattice.wire.v1 import options_pb2
 from scripts.golden_answers import answers
 from scripts.golden_exits import exits
 from scripts.golden_metrics import metrics
+from scripts.golden_wire import agent_wire
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests/golden"
@@ -156,6 +158,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "answers.txt": answers,
     "metrics.txt": metrics,
     "exits.txt": exits,
+    "agent_wire.txt": lambda: agent_wire((FOLDER / "agent_wire.txt").read_text()),
 }
 
 if __name__ == "__main__":

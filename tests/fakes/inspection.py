@@ -70,7 +70,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "authority": CertificateFacts(file="ca.crt", expires=now + timedelta(days=3000)),
         "provider_keys": 2,
         "munge": "lattice",
-        "replicas": (ReplicaFacts(id="s2"),),
+        "replicas": (ReplicaFacts(id="s2", version="1.0"),),
         "echo": 0.012,
         "trust": (
             AgentTrust(node="n1", expires=now + timedelta(hours=20), issued=now),

@@ -11,6 +11,7 @@ from lattice import __version__
 from lattice.base.command import Command, Option
 from lattice.base.errors import Unavailable
 from lattice.base.shell import Shell
+from lattice.domain.release import Fit, fit_of
 from lattice.features.doctor import operations
 from lattice.features.doctor.model import (
     Check,
@@ -25,7 +26,7 @@ _CLOCK_OFF_S = 2.0
 ANSWERS = Topic("this_machine.server", "the server answers")
 CLOCK = Topic("this_machine.clock", "this machine's clock agrees")
 TLS = Topic("this_machine.tls", "the server proves who it is")
-VERSION = Topic("this_machine.version", "client and server have one version")
+VERSION = Topic("this_machine.version", "the client's version fits the server's")
 
 
 class DoctorShell(Shell, Protocol):
@@ -115,9 +116,15 @@ def tls(url: str) -> Check:
 def version(server: str) -> Check:
     if server == __version__:
         return VERSION.ok(server)
-    return VERSION.warning(
-        f"client {__version__}, server {server}", "Install the server's version of lattice here."
-    )
+    evidence = f"client {__version__}, server {server}"
+    match fit_of(__version__, server):
+        case Fit.FITS:
+            return VERSION.ok(evidence)
+        case Fit.TOO_NEW:
+            remedy = "Upgrade the servers, or use an older lattice here."
+        case _:
+            remedy = "Install the server's version of lattice here."
+    return VERSION.warning(evidence, remedy)
 
 
 DOCTOR = Command(

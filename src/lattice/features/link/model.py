@@ -22,6 +22,8 @@ class Replica:
     address: str
     """Where agents and other replicas dial it."""
     since: float
+    version: str = ""
+    """Of the server; empty for one that is too old to record it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

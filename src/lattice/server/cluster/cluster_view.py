@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from lattice import __version__
 from lattice.access.limits import LimitVerdict, Questions
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
@@ -67,7 +68,10 @@ async def open_cluster_view(
 ) -> AsyncIterator[ClusterView]:
     """Join the replicas, and leave them at the end."""
     me = Replica(
-        id=replica_id, address=str(config.api.agent_address), since=clock.now().timestamp()
+        id=replica_id,
+        address=str(config.api.agent_address),
+        since=clock.now().timestamp(),
+        version=__version__,
     )
     links, nodes, replicas = (
         WatchedStateView(store, prefix, clock) for prefix in (LINKS, NODES, REPLICAS)

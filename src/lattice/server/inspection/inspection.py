@@ -193,8 +193,9 @@ class ServerInspection:
             try:
                 await peers.take_token(replica, _CALLER, Questions.DIAGNOSTICS)
             except Unavailable as error:
-                return ReplicaFacts(id=replica.id, reason=error.message.rstrip("."))
-            return ReplicaFacts(id=replica.id)
+                reason = error.message.rstrip(".")
+                return ReplicaFacts(id=replica.id, reason=reason, version=replica.version)
+            return ReplicaFacts(id=replica.id, version=replica.version)
 
         others = [each for each in view.others() if each.id != self._base.replica]
         return tuple(await asyncio.gather(*map(reached, others)))

@@ -219,3 +219,26 @@ async def test_the_list_joins_what_is_linked_with_what_is_believed(
     assert (agents["n2"].link, agents["n2"].replica) == (AgentLink.LOST, "")
     assert (agents["n3"].link, agents["n3"].revoked_by) == (AgentLink.NEVER, "admin-1")
     assert REVOKED.startswith(TRUST)
+
+
+@pytest.mark.spec("OPS-8")
+async def test_an_agent_of_a_version_that_was_never_tried_is_named(
+    site: AgentSite, clock: ManualClock
+) -> None:
+    now = clock.now().timestamp()
+    records = {
+        node: Presence(
+            node=node, epoch=1, linked=True, since=now, condition=Condition.READY,
+            agent_version=version, registered=now,
+        )
+        for node, version in (("n1", "0.5.1"), ("n2", "0.1.0"), ("n3", "0.7.0"), ("n4", "0.6.0"))
+    }  # fmt: skip
+    source = Source(name="state", as_of=clock.now(), age_s=0.0, ok=True)
+    reading = PresenceReading(records, {}, source)
+    trust = TrustedNodes(
+        CLUSTER, site.store, site.view, clock, _Presences(reading), version="0.5.0"
+    )
+    lacks = {each.node: " ".join(each.lacks) for each in (await trust.agents()).agents}
+    assert "more than 2 releases older than the server's (0.5.0)" in lacks["n2"]
+    assert "Upgrade the servers first" in lacks["n3"]
+    assert (lacks["n1"], lacks["n4"]) == ("", "")

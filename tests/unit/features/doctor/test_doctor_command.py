@@ -117,13 +117,13 @@ def test_a_document_has_the_checks_of_this_machine_too() -> None:
 
 
 def test_clock_plain_text_and_version_of_this_machine_are_checked() -> None:
-    shell = shell_of(taken=(NOW - timedelta(seconds=300)).isoformat(), version="0.0.1")
+    shell = shell_of(taken=(NOW - timedelta(seconds=300)).isoformat(), version="7.0.1")
     shell.server_url = "http://lattice1.example.com:8080"
     assert doctor(shell, all=False) == 110
     assert "300.0 s ahead of the server's" in shell.paged
     assert "chronyc makestep" in shell.paged
     assert "the token can be read on its way" in shell.paged
-    assert f"client {__version__}, server 0.0.1" in shell.paged
+    assert f"client {__version__}, server 7.0.1" in shell.paged
     shell = shell_of()
     shell.server_url = "http://127.0.0.1:8080"
     assert doctor(shell, all=False) == 0

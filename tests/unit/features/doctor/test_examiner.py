@@ -101,6 +101,12 @@ class Site:
         self.inspection.facts["munge"] = NotUsed("nobody signs in by MUNGE")
         self.inspection.facts["object_folder"] = NotUsed("no folder")
         self.without_gate = False
+        self.version = "1.0"
+
+    def upgrade(self, version: str) -> None:
+        """All servers are of this version."""
+        self.version = version
+        self.inspection.facts["replicas"] = (ReplicaFacts(id="s2", version=version),)
 
     async def examine(self) -> Examination:
         parts: dict[str, Any] = {"gate": None} if self.without_gate else {}
@@ -115,7 +121,7 @@ class Site:
             views=Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),)),
             **parts,
         )
-        examiner = Examiner(foundation, self.inspection, "1.0", within_s=0.05)
+        examiner = Examiner(foundation, self.inspection, self.version, within_s=0.05)
         return await examiner.examine()
 
     async def problems(self) -> dict[str, Check]:
@@ -310,6 +316,52 @@ async def test_an_older_agent_leaves_its_facts_unknown_never_ok(site: Site) -> N
     assert "n2: 0.9" in found["agents.versions"].evidence
 
 
+async def test_versions_that_work_together_are_listed_and_ok(site: Site) -> None:
+    site.upgrade("1.3.0")
+    site.agents.add("n1", agent_version="1.4.1")
+    site.agents.add("n2", agent_version="1.1.0")
+    found = {each.id: each for each in (await site.examine()).checks}["agents.versions"]
+    assert (found.state, found.evidence) == (
+        CheckState.OK,
+        "server 1.3.0; n2: 1.1.0; n1: 1.4.1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("agent", "remedy"),
+    [("1.5.0", "Upgrade the servers first"), ("1.0.9", "Install the server's version")],
+)
+async def test_an_agent_too_far_from_the_server_is_named(
+    site: Site, agent: str, remedy: str
+) -> None:
+    site.upgrade("1.3.0")
+    site.agents.add("n1", agent_version="1.3.0")
+    site.agents.add("n2", agent_version=agent)
+    found = await site.problems()
+    assert states(found) == {"agents.versions": "warning"}
+    assert f"n2: {agent}" in found["agents.versions"].evidence
+    assert "n1" not in found["agents.versions"].evidence
+    assert remedy in found["agents.versions"].remedy
+
+
+async def test_an_agent_that_names_no_version_is_unknown(site: Site) -> None:
+    site.agents.add("n2", agent_version="")
+    found = await site.problems()
+    assert states(found) == {"agents.versions": "unknown"}
+    assert "n2: not reported" in found["agents.versions"].evidence
+
+
+@pytest.mark.parametrize(("version", "shown"), [("0.9", "s2: 0.9"), ("", "s2: older")])
+async def test_servers_of_two_versions_are_an_upgrade_to_finish(
+    site: Site, version: str, shown: str
+) -> None:
+    site.inspection.facts["replicas"] = (ReplicaFacts(id="s2", version=version),)
+    found = await site.problems()
+    assert states(found) == {"server.versions": "warning"}
+    assert found["server.versions"].evidence == f"this server 1.0; {shown}"
+    assert "Finish the upgrade" in found["server.versions"].remedy
+
+
 async def test_nodes_without_and_with_lost_agents_are_folded(site: Site) -> None:
     site.scheduler.nodes = [
         Node(name=f"n{number}", state=NodeState.READY, slurm_state="idle") for number in range(1, 7)
@@ -373,7 +425,8 @@ async def test_the_server_itself_is_examined(site: Site) -> None:
         failures={"slurm": 4, "tls": 1},
         failed_s_ago={"slurm": 120.0, "tls": 7200.0},
     )
-    facts["replicas"] = (ReplicaFacts(id="s2", reason="the server s2 does not answer"),)
+    reason = "the server s2 does not answer"
+    facts["replicas"] = (ReplicaFacts(id="s2", reason=reason, version="1.0"),)
     facts["log_folder"] = replace(facts["log_folder"], free_bytes=2**20)
     found = await site.problems()
     assert states(found) == {

@@ -13,13 +13,15 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from lattice import __version__
 from lattice.access.actor import Actor
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.moment import age
 from lattice.domain.node import UNREPORTED, AgentLink
 from lattice.domain.peer import BadName, PeerIdentity, PeerKind, checked_name
-from lattice.domain.presence import PresenceReading, Presences, lacks_of
+from lattice.domain.presence import Presence, PresenceReading, Presences, lacks_of
+from lattice.domain.release import agent_fault
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
 from lattice.features.agents.model import Agent, AgentList
 from lattice.features.agents.service.records import (
@@ -70,12 +72,16 @@ class TrustedNodes:
         view: StateView,
         clock: Clock,
         presences: Presences,
+        *,
+        version: str = __version__,
     ) -> None:
+        """`version` is this server's."""
         self._cluster = cluster
         self._store = store
         self._view = view
         self._clock = clock
         self._presences = presences
+        self._version = version
         self._suspects: dict[str, tuple[float, Quarantine]] = {}
         self._noted: dict[str, int] = {}
         """Serials of uses that this replica recorded; its snapshot may not have them yet."""
@@ -299,9 +305,14 @@ class TrustedNodes:
             revoked_reason=revoked.reason if revoked else "",
             quarantined=at(agreed.at) if agreed else None,
             quarantine=quarantine.why if quarantine else "",
-            lacks=lacks_of(presence, reading) if presence else (),
+            lacks=self._lacks(presence, reading) if presence else (),
             facts=presence.health.agent if presence is not None and linked else UNREPORTED,
         )
+
+    def _lacks(self, presence: Presence, reading: PresenceReading) -> tuple[str, ...]:
+        found = lacks_of(presence, reading)
+        fault = agent_fault(presence.agent_version, self._version) if presence.linked else ""
+        return (*found, fault) if fault else found
 
     def _record(self, key: str, kind: type[R]) -> R | None:
         entry = self._view.get(key)

@@ -11,6 +11,7 @@ from lattice.base.sizes import size_text
 from lattice.domain.node import Condition
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.presence import Presence, is_doubled
+from lattice.domain.release import MOST_AHEAD, MOST_BEHIND, Fit, fit_of
 from lattice.features.doctor.model import Check, Topic
 from lattice.features.doctor.service.facts import AgentsFacts, AgentTrust
 from lattice.features.doctor.service.measured import Inspected, milliseconds
@@ -26,7 +27,7 @@ _SWITCHED_OFF = "switched off by the site"
 MISSING = Topic("agents.missing", "every node has an agent")
 FOREIGN = Topic("agents.foreign", "every agent is on a node of Slurm")
 LINKED = Topic("agents.linked", "every agent is linked")
-VERSIONS = Topic("agents.versions", "agents have the server's version")
+VERSIONS = Topic("agents.versions", "versions of agents fit the server's")
 CERTIFICATES = Topic("agents.certificates", "certificates of agents are renewed")
 REFUSED = Topic("agents.refused", "no node is revoked or in quarantine")
 DOUBLED = Topic("agents.doubled", "each certificate is used by one machine")
@@ -145,13 +146,29 @@ def linked(facts: AgentsFacts) -> Check:
 def versions(facts: AgentsFacts) -> Check:
     if (nobody := _nobody(facts, VERSIONS)) is not None:
         return nobody
-    others = _by(facts, lambda each: each.agent_version, but={facts.version, ""})
-    if others:
+    found = _by(facts, lambda each: each.agent_version or "not reported", but=set())
+    evidence = f"server {facts.version}; {_listed(found)}"
+    fits = {version: fit_of(version, facts.version) for version in found}
+    if Fit.TOO_NEW in fits.values():
         return VERSIONS.warning(
-            f"server {facts.version}; {_listed(others)}",
-            "Install the server's version on these nodes: agents may be one release behind.",
+            f"server {facts.version}; newer by more than {MOST_AHEAD} release: "
+            f"{_with(fits, found, Fit.TOO_NEW)}",
+            "Upgrade the servers first, one by one (docs/operate/upgrade.md).",
         )
-    return VERSIONS.ok(facts.version)
+    if Fit.TOO_OLD in fits.values():
+        return VERSIONS.warning(
+            f"server {facts.version}; older by more than {MOST_BEHIND} releases: "
+            f"{_with(fits, found, Fit.TOO_OLD)}",
+            "Install the server's version on these nodes (docs/operate/upgrade.md).",
+        )
+    if Fit.UNKNOWN in fits.values():
+        return VERSIONS.unknown(evidence)
+    return VERSIONS.ok(facts.version if set(found) == {facts.version} else evidence)
+
+
+def _with(fits: dict[str, Fit], found: dict[str, list[str]], fit: Fit) -> str:
+    """The nodes of the versions that fit in this manner."""
+    return _listed({version: found[version] for version, its in fits.items() if its is fit})
 
 
 def certificates(facts: AgentsFacts, now: datetime) -> Check:

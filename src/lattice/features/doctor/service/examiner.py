@@ -234,6 +234,7 @@ class Examiner:
             replicas=replicas,
             gate=gate,
             single=self._inspection.state.single,
+            version=self._version,
         )
         return tuple(server_checks(facts))
 

@@ -124,6 +124,8 @@ class ReplicaFacts:
 
     id: str
     reason: str = ""
+    version: str = ""
+    """As it recorded it; empty for one that is too old to do so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ FILES = Topic("server.files", "open files are below the limit")
 STATE_DISK = Topic("server.state_disk", "the state folder has room")
 LOG_DISK = Topic("server.log_disk", "the log has room")
 REPLICAS = Topic("server.replicas", "the servers reach each other")
+VERSIONS = Topic("server.versions", "the servers have one version")
 GATE = Topic("server.gate", "the submit gate answers and knows the key")
 
 
@@ -32,6 +33,8 @@ class ServerFacts:
     replicas: Inspected[tuple[ReplicaFacts, ...]]
     gate: Inspected[bool]
     single: bool
+    version: str
+    """Of this server."""
 
 
 def server_checks(facts: ServerFacts) -> Iterator[Check]:
@@ -41,6 +44,7 @@ def server_checks(facts: ServerFacts) -> Iterator[Check]:
     yield room(STATE_DISK, facts.state_disk, "the state folder")
     yield room(LOG_DISK, facts.log_disk, "the system's log")
     yield replicas(facts)
+    yield versions(facts)
     yield gate(facts.gate)
 
 
@@ -98,6 +102,25 @@ def replicas(facts: ServerFacts) -> Check:
             "Start a second server, so that the loss of one goes unnoticed.",
         )
     return REPLICAS.ok(f"{len(found.value)} other{'s' if len(found.value) > 1 else ''} answer")
+
+
+def versions(facts: ServerFacts) -> Check:
+    if facts.single:
+        return VERSIONS.off("one server alone (--single)")
+    found = facts.replicas
+    if found.off:
+        return VERSIONS.off(found.off)
+    if found.value is None:
+        return VERSIONS.unknown(found.reason)
+    others = [each for each in found.value if each.version != facts.version]
+    if others:
+        named = "; ".join(f"{each.id}: {each.version or 'older'}" for each in others)
+        return VERSIONS.warning(
+            f"this server {facts.version}; {named}",
+            "Finish the upgrade, or roll it back: servers of two releases work together, but "
+            "are meant to do so for the time of an upgrade only.",
+        )
+    return VERSIONS.ok(facts.version)
 
 
 def gate(found: Inspected[bool]) -> Check:
