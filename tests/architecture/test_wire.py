@@ -33,6 +33,11 @@ def operations() -> Iterator[Operation[Any, Any] | StreamOperation[Any, Any]]:
             yield from (each for each in several if isinstance(each, Operation | StreamOperation))
 
 
+GENERATED = (
+    ("v1", "wire/v1"),
+    ("etcd", "adapters/etcd/wire"),
+    ("spiffe", "adapters/spiffe/wire"),
+)
 EVERY = tuple(operations())
 NAMES = [f"{each.rpc.rpartition('/')[2]} {each.path}" for each in EVERY]
 
@@ -45,7 +50,7 @@ def messages(rpc: str) -> tuple[Descriptor, Descriptor]:
 
 def test_generated_code_is_fresh(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "generate", tmp_path], check=True, capture_output=True)
-    for made, folder in (("v1", "wire/v1"), ("etcd", "adapters/etcd/wire")):
+    for made, folder in GENERATED:
         fresh = {file.name: file.read_text() for file in (tmp_path / made).iterdir()}
         checked_in = {
             file.name: file.read_text()

@@ -45,7 +45,30 @@ class ReadIdentity(msgspec.Struct, frozen=True, tag="read_identity", forbid_unkn
         return f"ReadIdentity(node={self.node!r})"
 
 
-CertificateQuestion: TypeAlias = NewRequest | ReadIdentity
+class ReadSvid(msgspec.Struct, frozen=True, tag="read_svid", forbid_unknown_fields=True):
+    """Check that this is the node's SPIFFE certificate, and pick the cluster's authorities."""
+
+    certificate: str
+    key: str
+    authorities: str
+    node: str
+    path: str
+
+    def __repr__(self) -> str:
+        return f"ReadSvid(node={self.node!r})"
+
+
+class CheckStatement(
+    msgspec.Struct, frozen=True, tag="check_statement", forbid_unknown_fields=True
+):
+    """Check that one of the authorities signed the statement; the signature is in hex."""
+
+    statement: str
+    signature: str
+    authorities: str
+
+
+CertificateQuestion: TypeAlias = NewRequest | ReadIdentity | ReadSvid | CheckStatement
 
 
 class PeerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +81,7 @@ class PeerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_before: datetime
     not_after: datetime
     generation: int
+    spiffe_id: str = ""
 
     @classmethod
     def of(cls, peer: PeerIdentity) -> PeerCard:
@@ -69,6 +93,7 @@ class PeerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             peer.not_before,
             peer.not_after,
             peer.generation,
+            peer.spiffe_id,
         )
 
     def identity(self) -> PeerIdentity:
@@ -81,16 +106,18 @@ class PeerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             not_before=self.not_before,
             not_after=self.not_after,
             generation=self.generation,
+            spiffe_id=self.spiffe_id,
         )
 
 
 class CertificateAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer: a refusal, a peer, or a key with its request."""
+    """The answer: a refusal, a peer, a key with its request, or nothing to add."""
 
     refused: str = ""
     peer: PeerCard | None = None
     key: str = ""
     csr: str = ""
+    authorities: str = ""
 
     def __repr__(self) -> str:
         return f"CertificateAnswer(refused={self.refused!r}, peer={self.peer!r})"
@@ -112,13 +139,18 @@ class CertificateProcess:
     def read_identity(
         self, certificate: str, key: str, authorities: str, node: str, *, believed: str = ""
     ) -> PeerIdentity:
-        answer = self._ask(ReadIdentity(certificate, key, authorities, node, believed))
-        if answer.refused or answer.peer is None:
-            raise IdentityRefused(answer.refused or "the certificate can't be checked")
-        try:
-            return answer.peer.identity()
-        except ValueError:
-            raise _unusable("its answer can't be read") from None
+        return _peer_in(self._ask(ReadIdentity(certificate, key, authorities, node, believed)))
+
+    def read_svid(
+        self, certificate: str, key: str, authorities: str, node: str, path: str
+    ) -> tuple[PeerIdentity, str]:
+        answer = self._ask(ReadSvid(certificate, key, authorities, node, path))
+        return _peer_in(answer), answer.authorities
+
+    def check_statement(self, statement: bytes, signature: bytes, authorities: str) -> None:
+        answer = self._ask(CheckStatement(statement.decode(), signature.hex(), authorities))
+        if answer.refused:
+            raise IdentityRefused(answer.refused)
 
     def _ask(self, question: CertificateQuestion) -> CertificateAnswer:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -140,6 +172,15 @@ class CertificateProcess:
             raise _unusable(error.strerror or str(error)) from None
         except msgspec.MsgspecError:
             raise _unusable("its answer can't be read") from None
+
+
+def _peer_in(answer: CertificateAnswer) -> PeerIdentity:
+    if answer.refused or answer.peer is None:
+        raise IdentityRefused(answer.refused or "the certificate can't be checked")
+    try:
+        return answer.peer.identity()
+    except ValueError:
+        raise _unusable("its answer can't be read") from None
 
 
 def _unusable(reason: str) -> Unavailable:

@@ -10,25 +10,29 @@ a few times a day. Keys pass through the pipes only.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import BinaryIO
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from lattice.adapters.pki.authority import AuthorityRefused, cluster_of, is_stated_by
 from lattice.agent.certificate_process import (
     LARGEST_BYTES,
     CertificateAnswer,
     CertificateQuestion,
+    CheckStatement,
     NewRequest,
     PeerCard,
+    ReadSvid,
 )
 from lattice.agent.identity_store import IdentityRefused
 from lattice.base.errors import LatticeError
 from lattice.domain.peer import PeerIdentity, PeerKind
-from lattice.wire.peerguard import read_peer
+from lattice.domain.spiffe import NodePath
+from lattice.wire.peerguard import is_signed_by, read_peer, read_svid
 
 
 class LocalCertificates:
@@ -57,30 +61,65 @@ class LocalCertificates:
         if peer.kind is not PeerKind.NODE or peer.name != node:
             owner = f"{peer.kind} {peer.name}"
             raise IdentityRefused(f"the certificate is that of {owner}, not of {node}")
+        _check_key(certificate, key)
         try:
-            secret = serialization.load_pem_private_key(key.encode(), password=None)
-            shown = x509.load_pem_x509_certificate(certificate.encode()).public_key()
             x509.load_pem_x509_certificates(authorities.encode())
-        except (ValueError, TypeError):
+        except ValueError:
             raise IdentityRefused("key or authorities can't be read") from None
-        if secret.public_key() != shown:
-            raise IdentityRefused("the key is not that of the certificate")
         return peer
+
+    def read_svid(
+        self, certificate: str, key: str, authorities: str, node: str, path: str
+    ) -> tuple[PeerIdentity, str]:
+        cluster, trusted = _clusters_own(authorities)
+        try:
+            peer = read_svid(certificate.encode(), cluster, NodePath(path))
+        except LatticeError as error:
+            raise IdentityRefused(error.message) from None
+        if peer.name != node:
+            raise IdentityRefused(f"the SVID {peer.spiffe_id} is not that of {node}")
+        _check_key(certificate, key)
+        return peer, trusted
+
+    def check_statement(self, statement: bytes, signature: bytes, authorities: str) -> None:
+        if not is_stated_by(authorities.encode(), statement, signature):
+            raise IdentityRefused("the statement is not signed by an authority of this cluster")
+
+
+def _clusters_own(authorities: str) -> tuple[str, str]:
+    """The cluster that a file's authorities are of, and those alone. Raises `IdentityRefused`."""
+    found = {}
+    try:
+        for each in x509.load_pem_x509_certificates(authorities.encode()):
+            with suppress(AuthorityRefused):
+                pem = each.public_bytes(serialization.Encoding.PEM).decode()
+                found[pem] = cluster_of(each)
+    except ValueError:
+        raise IdentityRefused("bootstrap.ca holds no certificates") from None
+    clusters = sorted(set(found.values()))
+    if len(clusters) != 1:
+        named = f"authorities of {' and '.join(clusters)}" if clusters else "none"
+        raise IdentityRefused(f"bootstrap.ca must hold one cluster's authority, and has {named}")
+    return clusters[0], "".join(found)
+
+
+def _check_key(certificate: str, key: str) -> None:
+    """Raises `IdentityRefused` if the key is not that of the certificate."""
+    try:
+        secret = serialization.load_pem_private_key(key.encode(), password=None)
+        shown = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    except (ValueError, TypeError):
+        raise IdentityRefused("key or authorities can't be read") from None
+    if secret.public_key() != shown:
+        raise IdentityRefused("the key is not that of the certificate")
 
 
 def _signed_by(certificate: str, authorities: str) -> bool:
     try:
         shown = x509.load_pem_x509_certificate(certificate.encode())
-        known = x509.load_pem_x509_certificates(authorities.encode())
+        return is_signed_by(shown, authorities.encode())
     except ValueError:
         return False
-    for authority in known:
-        try:
-            shown.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        return True
-    return False
 
 
 def answer_to(question: CertificateQuestion) -> CertificateAnswer:
@@ -90,6 +129,20 @@ def answer_to(question: CertificateQuestion) -> CertificateAnswer:
         key, csr = local.new_request(question.node)
         return CertificateAnswer(key=key, csr=csr)
     try:
+        if isinstance(question, CheckStatement):
+            local.check_statement(
+                question.statement.encode(), bytes.fromhex(question.signature), question.authorities
+            )
+            return CertificateAnswer()
+        if isinstance(question, ReadSvid):
+            peer, trusted = local.read_svid(
+                question.certificate,
+                question.key,
+                question.authorities,
+                question.node,
+                question.path,
+            )
+            return CertificateAnswer(peer=PeerCard.of(peer), authorities=trusted)
         peer = local.read_identity(
             question.certificate,
             question.key,

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.agent.metrics_endpoint import metrics_address
-from lattice.agent.sections import AgentConfig
+from lattice.agent.sections import AgentConfig, SpireSection
 from lattice.base.config import ConfigReport, load, refused
 from lattice.domain.joinkey import BadJoinKey, JoinKey, read_join_key
 from lattice.domain.peer import BadName, checked_name
+from lattice.domain.spiffe import BadTemplate, NodePath, workload_address
 from lattice.probes.dcgm import BadExporter, address_of
 
 DEFAULT_FILE = Path("/etc/lattice/agent.yaml")
@@ -30,7 +31,8 @@ class AgentSettings:
     node: str
     enrol_at: tuple[str, ...]
     link_to: tuple[str, ...]
-    spire_socket: str = ""
+    spire_address: str = ""
+    """The gRPC target of SPIRE's Workload API; empty if there is none."""
     enrol_token: str = field(default="", repr=False)
     agent_token: str = field(default="", repr=False)
     join: JoinKey | None = None
@@ -108,11 +110,27 @@ def _completed(
         node=node,
         enrol_at=enrol_at,
         link_to=link_to or beside,
-        spire_socket=environ.get("LATTICE_SPIRE_SOCKET", ""),
+        spire_address=_spire(config.spiffe, environ, report),
         enrol_token=environ.get("LATTICE_ENROL_TOKEN", ""),
         join=join,
         agent_token=environ.get("LATTICE_AGENT_TOKEN", ""),
     )
+
+
+def _spire(spiffe: SpireSection, environ: Mapping[str, str], report: ConfigReport) -> str:
+    """The address of the Workload API, or an empty string."""
+    text = spiffe.socket or environ.get("SPIFFE_ENDPOINT_SOCKET", "")
+    if not text:
+        return ""
+    try:
+        NodePath(spiffe.path)
+    except BadTemplate as fault:
+        report.problem("spiffe.path", str(fault))
+    try:
+        return workload_address(text)
+    except BadTemplate as fault:
+        report.problem("spiffe.socket", str(fault))
+        return ""
 
 
 def _join_key(file: Path, report: ConfigReport) -> JoinKey | None:

@@ -1,7 +1,8 @@
 """`lattice-agent --enrol`: gets the node's first certificate, as root, before the agent runs.
 
 The helper believes the keys in a file that only root can write. They come with the certificate,
-over the connection that the join key's authority has signed. So nobody copies a file by hand, and
+over the connection that the join key's authority has signed. With SPIRE, the cluster's authority
+signs them. So nobody copies a file by hand, and
 the agent, which talks to the network, can't change them: they are never read from its folder.
 """
 
@@ -19,6 +20,7 @@ from lattice.agent.certificate_process import CertificateProcess
 from lattice.agent.config import AgentSettings
 from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
+from lattice.agent.identity_spire import SPIRE, spire_identity
 from lattice.agent.identity_store import IdentityStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError
@@ -31,15 +33,17 @@ def enrol(settings: AgentSettings, grant_keys: Path | None, owner: str) -> None:
     and `Unavailable`.
     """
     config, clock = settings.config, SystemClock()
-    store = IdentityStore(config.state_dir, settings.node, CertificateProcess())
+    certificates = CertificateProcess()
+    store = IdentityStore(config.state_dir, settings.node, certificates)
     issuer = GrpcIssuer(
         settings.enrol_at, config.bootstrap.ca, settings.join.ca if settings.join else ""
     )
     has_keys = grant_keys is None or grant_keys.exists()
     with _acting_as(owner, config.state_dir):
-        cascade = Cascade(settings, store, issuer, clock)
-        found = asyncio.run(cascade.obtain(with_tokens_alone=not has_keys))
-    if grant_keys is not None and found.origin.endswith("token"):
+        spire = spire_identity(settings, certificates, issuer, clock)
+        cascade = Cascade(settings, store, issuer, clock, spire)
+        found = asyncio.run(cascade.obtain(from_servers_alone=not has_keys))
+    if grant_keys is not None and (found.origin == SPIRE or found.origin.endswith("token")):
         _write_keys(grant_keys, found.grant_keys)
 
 

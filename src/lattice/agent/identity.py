@@ -5,6 +5,9 @@ continue with theirs. Each renewal uses a new key, which never leaves the node.
 
 A new certificate is used only after it is on disk. Its first use makes the previous one invalid. An
 agent that restarted with an invalid one would put its node in quarantine.
+
+An identity from SPIRE is never on disk, and SPIRE rotates it. Servers are asked once an hour whom
+to trust, so that the authority and the keys of grants can be exchanged.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import grpc
 from lattice.access.grants import GrantChecker
 from lattice.agent.identity_cascade import Cascade, expired
 from lattice.agent.identity_issuer import GrpcIssuer, dial_terms
+from lattice.agent.identity_spire import SPIRE, SpireIdentity
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
     IdentityRefused,
@@ -36,6 +40,10 @@ _log = logging.getLogger("lattice.agent.identity")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 _CHECK_EVERY_S = 30.0
 _JITTER = 0.1
+_DESCRIBE_EVERY_S = 3600.0
+_LATE = 5 / 6
+"""SPIRE renews a certificate at half of its life. So much later it does not any more."""
+_NOT_STORED = (MADE_ELSEWHERE, SPIRE)
 
 
 class AgentIdentity:
@@ -62,6 +70,7 @@ class AgentIdentity:
         self._clock = clock
         self._checker = checker
         self._replicas = tuple(replicas)
+        self._spire = cascade.spire
         self._sleep = sleep
         self._chance = chance
         self._held: StoredIdentity | None = None
@@ -135,9 +144,9 @@ class AgentIdentity:
         """
         news = replace(self.held, replicas=tuple(replicas) or self.held.replicas)
         if news != self._held:
-            if news.origin != MADE_ELSEWHERE:
+            if news.origin not in _NOT_STORED:
                 # A bootstrap identity has no grant keys: stored as our own, it would never get
-                # them.
+                # them. One of SPIRE is not ours to store.
                 self._keep(news)
             self._adopt(news, same_certificate=True)
 
@@ -154,6 +163,9 @@ class AgentIdentity:
         """Read the file again; False if it can't be used."""
         if self._held is None:
             return False
+        if self._held.origin == SPIRE:
+            self.doubt()
+            return True
         stamp = self._stamp = self._store.stamp()
         try:
             found = await asyncio.to_thread(self._store.load)
@@ -177,7 +189,7 @@ class AgentIdentity:
             due_s = self._due_s()
             if due_s > 0:
                 await self._sleep(min(due_s, _CHECK_EVERY_S))
-                if self._store.stamp() != self._stamp:
+                if self._store.stamp() != self._stamp and self.held.origin != SPIRE:
                     await self.reload()
                 continue
             if await self._renewed():
@@ -185,6 +197,33 @@ class AgentIdentity:
                 continue
             await self._sleep(pause_s * (1 + self._chance()))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def follow_spire(self) -> None:
+        """Use each certificate that SPIRE makes, until cancelled. Returns if there is no SPIRE."""
+        if self._spire is None:
+            return
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                async for found in self._spire.updates():
+                    await self._rotated(self._spire, found)
+                    self._spire.note_success()
+                    pause_s = _FIRST_PAUSE_S
+            except LatticeError as error:
+                self._spire.note_failure(error)
+            await self._sleep(pause_s * (1 + self._chance()))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _rotated(self, spire: SpireIdentity, found: StoredIdentity) -> None:
+        held = self.held
+        if found.certificate == held.certificate:
+            return
+        if held.origin == SPIRE:
+            self._adopt(_with_facts(found, held))
+        else:
+            # SPIRE was away, or servers refused it: what works now stays until they accept this.
+            self._adopt(await spire.described(found, self.replicas))
+        _log.info("certificate from SPIRE", extra={"until": found.peer.not_after.isoformat()})
 
     def _due_s(self) -> float:
         assert self._renew_at is not None
@@ -198,6 +237,9 @@ class AgentIdentity:
                 # It can't be renewed any more; there may be a new token or new files.
                 self._adopt(await self._cascade.obtain())
                 return True
+            if self._spire is not None and self.held.origin == SPIRE:
+                await self._describe(self._spire)
+                return True
             key, csr = await asyncio.to_thread(self._store.new_request)
             found = await self._asked(key, csr)
         except LatticeError as error:
@@ -209,6 +251,23 @@ class AgentIdentity:
         self._adopt(found)
         _log.info("certificate renewed", extra={"until": found.peer.not_after.isoformat()})
         return True
+
+    async def _describe(self, spire: SpireIdentity) -> None:
+        """Ask a server whom to trust; if SPIRE is late or it refuses, use the cascade."""
+        asked = self.held
+        peer = asked.peer
+        late = peer.not_before + (peer.not_after - peer.not_before) * _LATE
+        if self._clock.now() >= late:
+            self._adopt(await self._cascade.obtain())
+            return
+        try:
+            found = await spire.described(asked, self.replicas)
+        except PermissionRefused as refusal:
+            _log.error("certificate refused", extra={"reason": refusal.message})
+            self._adopt(await self._cascade.obtain(with_tokens_alone=True))
+            return
+        # SPIRE may have rotated the certificate meanwhile.
+        self._adopt(_with_facts(self.held, found) if self.held.origin == SPIRE else self.held)
 
     async def _asked(self, key: str, csr: str) -> StoredIdentity:
         try:
@@ -230,11 +289,12 @@ class AgentIdentity:
         return True
 
     def _adopt(self, found: StoredIdentity, *, same_certificate: bool = False) -> None:
+        if self._held is None or self._held.certificate != found.certificate:
+            self.generation += 1
         self._held = found
         self._stamp = self._store.stamp()
         self._believe(found.grant_keys)
         if not same_certificate:
-            self.generation += 1
             self._renew_at = self._moment_to_renew(found)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -253,4 +313,18 @@ class AgentIdentity:
             # It may be valid for years and shared by all nodes, so get our own soon.
             return now + timedelta(seconds=5 * self._chance())
         lifetime = found.peer.not_after - found.peer.not_before
+        if found.origin == SPIRE:
+            late_s = (found.peer.not_before + lifetime * _LATE - now).total_seconds()
+            wait_s = min(_DESCRIBE_EVERY_S * (1 - _JITTER * self._chance()), late_s)
+            return now + timedelta(seconds=max(wait_s, _CHECK_EVERY_S))
         return found.peer.not_before + lifetime * (2 / 3 - _JITTER * self._chance())
+
+
+def _with_facts(identity: StoredIdentity, source: StoredIdentity) -> StoredIdentity:
+    """The identity with what the other one has of the cluster."""
+    return replace(
+        identity,
+        authorities=source.authorities,
+        grant_keys=source.grant_keys,
+        replicas=source.replicas,
+    )

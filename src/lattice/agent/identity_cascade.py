@@ -1,6 +1,6 @@
 """Gets a node's identity from the first of five steps that has one.
 
-SPIRE               Planned, not built in yet.
+SPIRE               From the SPIFFE Workload API of this node.
 own certificate     In the state folder, from an earlier run.
 enrolment token     One-time, from an administrator.
 bootstrap files     Certificate, key and authorities made elsewhere.
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from lattice.agent.config import AgentSettings
 from lattice.agent.identity_issuer import GrpcIssuer
+from lattice.agent.identity_spire import SPIRE, SpireIdentity
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
     IdentityRefused,
@@ -40,23 +41,34 @@ class Cascade:
     """Tries the steps once for each call."""
 
     def __init__(
-        self, settings: AgentSettings, store: IdentityStore, issuer: GrpcIssuer, clock: Clock
+        self,
+        settings: AgentSettings,
+        store: IdentityStore,
+        issuer: GrpcIssuer,
+        clock: Clock,
+        spire: SpireIdentity | None = None,
     ) -> None:
+        self.spire = spire
+        """The reader for SPIRE, if the node has it."""
         self._settings = settings
         self._store = store
         self._issuer = issuer
         self._clock = clock
 
-    async def obtain(self, *, with_tokens_alone: bool = False) -> StoredIdentity:
+    async def obtain(
+        self, *, with_tokens_alone: bool = False, from_servers_alone: bool = False
+    ) -> StoredIdentity:
         """The first identity; the log has the reasons of the steps before it.
 
-        `with_tokens_alone`: skip the identities on disk, which were refused. Raises `NoIdentity`,
-        or `Unavailable` if a server that could not be reached might help.
+        `with_tokens_alone`: skip what servers have refused. `from_servers_alone`: skip the
+        identities on disk. Raises `NoIdentity`, or `Unavailable` if SPIRE or a server that could
+        not be reached might help.
         """
         reasons: list[str] = []
         asked_in_vain: LatticeError | None = None
         for name, step in self._steps():
-            if with_tokens_alone and not name.endswith("token"):
+            is_fresh = name.endswith("token") or (from_servers_alone and name == SPIRE)
+            if (with_tokens_alone or from_servers_alone) and not is_fresh:
                 continue
             try:
                 found = await step()
@@ -79,20 +91,18 @@ class Cascade:
         )
 
     def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[StoredIdentity]]], ...]:
-        if self._settings.spire_socket:
-            raise ConfigurationError(
-                "SPIRE is not built in yet.", hint="Unset LATTICE_SPIRE_SOCKET and enrol the node."
-            )
         return (
-            ("SPIRE", self._spire),
+            (SPIRE, self._from_spire),
             ("own certificate", self._own),
             ("enrolment token", self._enrol),
             (MADE_ELSEWHERE, self._bootstrap),
             ("development token", self._development),
         )
 
-    async def _spire(self) -> StoredIdentity:
-        raise _Nothing("no SPIRE socket")
+    async def _from_spire(self) -> StoredIdentity:
+        if self.spire is None:
+            raise _Nothing("no SPIRE socket")
+        return await self.spire.obtain(self._settings.link_to)
 
     async def _own(self) -> StoredIdentity:
         stored = await asyncio.to_thread(self._store.load)
@@ -150,4 +160,6 @@ def expired(identity: StoredIdentity, clock: Clock) -> str:
     if gone_s < 0:
         return ""
     node = identity.peer.name
+    if identity.origin == SPIRE:
+        return f"the SVID of {node} expired {age(gone_s)} ago; check SPIRE's agent on this node"
     return f"node certificate expired {age(gone_s)} ago; admin: lattice admin enrol {node}"

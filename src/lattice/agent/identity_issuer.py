@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
@@ -22,6 +22,8 @@ from lattice.wire.convert import value_of
 from lattice.wire.status import error_of
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub, AgentServiceStub
+
+M = TypeVar("M")
 
 _TIMEOUT_S = 15.0
 
@@ -40,11 +42,12 @@ class GrpcIssuer:
 
     async def enrol(self, token: str, node: str, csr: str) -> Credentials:
         request = pb.EnrolRequest(token=token, node=node, csr=csr)
-        return await _first(
+        found = await _first(
             self._servers,
             self._people,
             lambda channel: AgentServiceStub(channel).Enrol(request, timeout=_TIMEOUT_S),
         )
+        return value_of(found, Credentials)
 
     def _people(self, address: str) -> aio.Channel:
         if self._authorities is None and not self._ca and _is_loopback(address):
@@ -60,11 +63,27 @@ class GrpcIssuer:
     ) -> Credentials:
         request = pb.RenewRequest(csr=csr)
         credentials, options = dial_terms(identity)
-        return await _first(
+        found = await _first(
             replicas,
             lambda address: aio.secure_channel(address, credentials, options),
             lambda channel: AgentIdentityServiceStub(channel).Renew(request, timeout=_TIMEOUT_S),
         )
+        return value_of(found, Credentials)
+
+    async def describe(
+        self, identity: StoredIdentity, replicas: Sequence[str], nonce: str
+    ) -> tuple[bytes, bytes]:
+        """A server's statement for this nonce, and its signature; neither is checked here."""
+        request = pb.DescribeClusterRequest(nonce=nonce)
+        credentials, options = dial_terms(identity)
+        found = await _first(
+            replicas,
+            lambda address: aio.secure_channel(address, credentials, options),
+            lambda channel: AgentIdentityServiceStub(channel).DescribeCluster(
+                request, timeout=_TIMEOUT_S
+            ),
+        )
+        return found.statement.encode(), found.signature
 
 
 def dial_terms(
@@ -80,15 +99,15 @@ def dial_terms(
 async def _first(
     addresses: Sequence[str],
     dial: Callable[[str], aio.Channel],
-    ask: Callable[[Any], Awaitable[pb.Credentials]],
-) -> Credentials:
+    ask: Callable[[Any], Awaitable[M]],
+) -> M:
     failure: LatticeError = Unavailable(
         "No server is named.", hint="Name one: --quorum-endpoint https://HOST:50051."
     )
     for address in addresses:
         try:
             async with dial(address) as channel:
-                return value_of(await ask(channel), Credentials)
+                return await ask(channel)
         except aio.AioRpcError as error:
             failure = error_of(address, error)
             if not isinstance(failure, Unavailable):

@@ -45,7 +45,7 @@ class StoredIdentity:
 
 
 class Certificates(Protocol):
-    """Reads and makes keys and certificates, all in PEM. Both methods may take a second."""
+    """Reads and makes keys and certificates, all in PEM. Each method may take a second."""
 
     def new_request(self, node: str) -> tuple[str, str]:
         """A new key that never leaves this machine, and a signing request for its public key.
@@ -60,6 +60,18 @@ class Certificates(Protocol):
 
         With `believed`, one of these authorities must have signed the certificate.
         """
+
+    def read_svid(
+        self, certificate: str, key: str, authorities: str, node: str, path: str
+    ) -> tuple[PeerIdentity, str]:
+        """The node's identity in a SPIFFE certificate, and the cluster's authorities.
+
+        `authorities` may have others too. `path` is that of a node's SPIFFE ID, with `{node}`.
+        Raises `IdentityRefused` or `Unavailable`.
+        """
+
+    def check_statement(self, statement: bytes, signature: bytes, authorities: str) -> None:
+        """Raise `IdentityRefused` if none of the authorities signed it, or `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

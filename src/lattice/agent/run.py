@@ -30,6 +30,7 @@ from lattice.agent.diag import DiagParts
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
+from lattice.agent.identity_spire import spire_identity
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
 from lattice.agent.self_check import OwnSources, SelfCheck, latency_state
@@ -195,6 +196,7 @@ def _parts(
     keeper = link.keeper = _keeper(settings, identity, dialling, clock, sessions, health)
     return (
         Loop("identity", identity.run, OnFailure.RESTART),
+        *_spire_loops(settings, identity),
         Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
         Loop("jobs", jobs.run, OnFailure.RESTART),
         Loop("link", keeper.run, OnFailure.RESTART),
@@ -217,14 +219,22 @@ def _self_check(settings: AgentSettings, logs: LogParts, link: _Link, clock: Clo
     return SelfCheck(helper, settings.config.state_dir, sources)
 
 
+def _spire_loops(settings: AgentSettings, identity: AgentIdentity) -> tuple[Loop, ...]:
+    if not settings.spire_address:
+        return ()
+    return (Loop("SPIRE", identity.follow_spire, OnFailure.RESTART),)
+
+
 def _identity(settings: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
     config = settings.config
-    store = IdentityStore(config.state_dir, settings.node, CertificateProcess())
+    certificates = CertificateProcess()
+    store = IdentityStore(config.state_dir, settings.node, certificates)
     issuer = GrpcIssuer(
         settings.enrol_at, config.bootstrap.ca, settings.join.ca if settings.join else ""
     )
+    spire = spire_identity(settings, certificates, issuer, clock)
     return AgentIdentity(
-        Cascade(settings, store, issuer, clock),
+        Cascade(settings, store, issuer, clock, spire),
         store,
         issuer,
         clock,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lattice.base.logsection import LogSection
 from lattice.base.setting import setting
+from lattice.domain.spiffe import DEFAULT_PATH
 from lattice.observe.thresholds import Thresholds
 
 _USUAL = Thresholds()
@@ -29,6 +30,21 @@ class BootstrapSection:
         "The authorities to believe, PEM: of the servers' certificates when enrolling, of the "
         "cluster with a certificate made elsewhere.",
         env="LATTICE_BOOTSTRAP_CA",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpireSection:
+    socket: str = setting(
+        "",
+        "SPIRE's Workload API, `unix:///run/spire/agent.sock`. Empty: `SPIFFE_ENDPOINT_SOCKET` of "
+        "the environment, or no SPIRE. Needs `bootstrap.ca`.",
+        env="LATTICE_SPIRE_SOCKET",
+    )
+    path: str = setting(
+        DEFAULT_PATH,
+        "The path of this node's SPIFFE ID; `{node}` is its name in Slurm. The same as "
+        "`api.spiffe.path` of the servers.",
     )
 
 
@@ -194,6 +210,7 @@ class AgentConfig:
     bootstrap: BootstrapSection = setting(
         BootstrapSection(), "Certificates made elsewhere, and whom to believe."
     )
+    spiffe: SpireSection = setting(SpireSection(), "A certificate from SPIRE, where there is one.")
     helper: HelperSection = setting(HelperSection(), "The privileged part, where there is one.")
     slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
     logs: AgentLogsSection = setting(AgentLogsSection(), "What jobs write.")

@@ -31,7 +31,7 @@ class PeerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentity:
-    """The holder of a certificate that the cluster's authority signed."""
+    """The holder of a certificate of the cluster's authority, or of a SPIFFE trust domain."""
 
     kind: PeerKind
     name: str
@@ -41,10 +41,12 @@ class PeerIdentity:
     not_after: datetime
     generation: int = 0
     """Rises with each certificate of a node; 0 for one that was made elsewhere."""
+    spiffe_id: str = ""
+    """Set if a SPIFFE trust domain signed the certificate, not the cluster's authority."""
 
     @property
     def uri(self) -> str:
-        return peer_uri(self.cluster, self.kind, self.name)
+        return self.spiffe_id or peer_uri(self.cluster, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ class DialReason(NamedTuple):
     hint: str = ""
 
 
+BROKEN = DialReason("the connection broke")
+"""Also what gRPC makes of a server that refuses this side's certificate: it gives no reason."""
 _REFUSED_CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED(?:: ([a-z][a-z ,()-]*))?")
 _FORMS = (
     (
@@ -36,6 +38,14 @@ _FORMS = (
             "its certificate is for another name", "Use a name or an address that is in it."
         ),
     ),
+    (
+        re.compile(r"unix:.*No such file or directory"),
+        DialReason("there is no such socket", "Start what serves it, or correct its path."),
+    ),
+    (
+        re.compile(r"unix:.*Permission denied"),
+        DialReason("this user may not open that socket", "Give this user the right to write it."),
+    ),
     (re.compile(r"[Cc]onnection refused"), DialReason("connection refused")),
     (
         re.compile(r"DNS resolution failed|errors resolving|address lookup failed"),
@@ -48,7 +58,7 @@ _FORMS = (
     ),
     (
         re.compile(r"Socket closed|Connection reset|Broken pipe|recvmsg|GOAWAY"),
-        DialReason("the connection broke"),
+        BROKEN,
     ),
 )
 

@@ -27,7 +27,7 @@ from lattice.agent.identity_store import (
     StoredIdentity,
 )
 from lattice.agent.sections import AgentConfig, BootstrapSection
-from lattice.base.errors import ConfigurationError, LatticeError, PermissionRefused, Unavailable
+from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act, BadGrant
 from lattice.features.agents.model import Credentials
@@ -209,11 +209,6 @@ async def test_the_key_stays_here_in_a_file_of_ones_own(node: Node) -> None:
     assert [each.name for each in node.store.path.parent.iterdir()] == ["identity.json"]
     assert "PRIVATE" not in node.issuer.csrs[0]
     assert "PRIVATE" not in repr(identity.held)
-
-
-async def test_spire_is_refused_by_name(node: Node) -> None:
-    with pytest.raises(ConfigurationError, match="SPIRE is not built in yet"):
-        await node.identity(spire_socket="/run/spire.sock", enrol_token="good").obtain()
 
 
 @pytest.mark.spec("AUTH-9")

@@ -11,6 +11,7 @@ from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.base.clock import SystemClock
 from lattice.server.config.load import Checked, check_server_config
 from tests.fakes.certificates import authority_files
+from tests.fakes.spire import SpiffeAuthority
 
 ALL = "identity: {{ca_cert: ca.crt, ca_key: ca.key, grant_key: grant.key{more}}}\n"
 LOOPBACK = "127.0.0.1:50052"
@@ -115,3 +116,51 @@ def test_the_token_of_development_stays_on_loopback_and_is_always_worth_a_word(
     assert any("not while agents are served on 10.0.0.1" in e for e in room.problems(text, outside))
     short = ALL.format(more=", development_token: abc")
     assert any("at least 32 bytes" in each for each in room.problems(short))
+
+
+class TestSpiffe:
+    """The rules of `api.spiffe`."""
+
+    def problems(self, room: Room, spiffe: str, more: str = "") -> list[str]:
+        api = f"agent_listen: '{LOOPBACK}', spiffe: {{{spiffe}}}"
+        return room.problems(ALL.format(more=more), api)
+
+    @pytest.mark.spec("AUTH-9", "OPS-7")
+    def test_a_domain_with_its_bundle_is_fine(self, room: Room) -> None:
+        (room.folder / "bundle.pem").write_bytes(SpiffeAuthority().bundle_pem)
+        bundle = room.folder / "bundle.pem"
+        assert self.problems(room, f"trust_domain: example.org, bundle: {bundle}") == []
+        assert self.problems(room, "trust_domain: example.org, socket: /run/spire.sock") == []
+
+    @pytest.mark.spec("AUTH-9", "OPS-7")
+    def test_what_belongs_together_is_asked_for_together(self, room: Room) -> None:
+        assert self.problems(room, "bundle: b.pem") == [
+            "api.spiffe.bundle: needs api.spiffe.trust_domain too"
+        ]
+        one = "api.spiffe.trust_domain: needs api.spiffe.bundle or api.spiffe.socket, one of them"
+        assert self.problems(room, "trust_domain: example.org") == [one]
+        api = f"agent_listen: '{LOOPBACK}', spiffe: {{trust_domain: a.org, socket: /run/s}}"
+        assert room.problems("", api) == ["api.spiffe.trust_domain: needs identity.ca_cert too"]
+
+    @pytest.mark.spec("AUTH-9", "OPS-7")
+    def test_what_is_no_part_of_spiffe_is_named(self, room: Room) -> None:
+        socket = "socket: /run/spire.sock"
+        [found] = self.problems(room, f"trust_domain: Example.org, {socket}")
+        assert found.startswith("api.spiffe.trust_domain: 'Example.org' is no trust domain")
+        [found] = self.problems(room, f"trust_domain: a.org, path: /all, {socket}")
+        assert found == "api.spiffe.path: '/all' must have {node} once"
+        [found] = self.problems(room, "trust_domain: a.org, socket: 'tcp://10.0.0.1:80'")
+        assert found.endswith("is not loopback: keys would cross the network in plain text")
+        leaf = room.folder / "leaf.pem"
+        leaf.write_bytes(SpiffeAuthority().node("n1").leaf_pem)
+        [found] = self.problems(room, f"trust_domain: a.org, bundle: {leaf}")
+        assert found.endswith("leaf.pem holds a certificate that is no authority's")
+        leaf.write_text("nothing")
+        [found] = self.problems(room, f"trust_domain: a.org, bundle: {leaf}")
+        assert found.endswith("leaf.pem holds no certificates")
+
+    @pytest.mark.threat("spiffe-authority")
+    def test_a_socket_that_any_user_could_make_is_warned_of(self, room: Room) -> None:
+        spiffe = "trust_domain: a.org, socket: 'unix:///tmp/spire/api.sock'"
+        found = room.check(ALL.format(more=""), f"agent_listen: '{LOOPBACK}', spiffe: {{{spiffe}}}")
+        assert any("/tmp is open to everybody" in each for each in found.warnings)

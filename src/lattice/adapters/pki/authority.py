@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -83,6 +83,8 @@ BACKDATED = timedelta(minutes=5)
 """How far before its creation a certificate begins, for clocks that are behind."""
 AUTHORITY_LIFETIME = timedelta(days=3653)
 _ORGANISATION = "Lattice"
+_STATEMENT = b"lattice statement 1\n"
+"""Goes before a statement, so that its signature fits nothing else."""
 
 
 class AuthorityRefused(ConfigurationError):
@@ -172,6 +174,10 @@ class ClusterAuthority:
             after,
         )
 
+    def sign_statement(self, statement: bytes) -> bytes:
+        """A signature that no certificate has: `is_stated_by` checks it."""
+        return self._key.sign(_STATEMENT + statement, ec.ECDSA(hashes.SHA256()))
+
     def certify_replica(
         self,
         public_key: ec.EllipticCurvePublicKey,
@@ -225,6 +231,20 @@ class ClusterAuthority:
         )
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Issued(pem, certificate.serial_number, end)
+
+
+def is_stated_by(authorities: bytes, statement: bytes, signature: bytes) -> bool:
+    """True if one of these authorities (PEM) signed the statement. Raises `ValueError`."""
+    for each in x509.load_pem_x509_certificates(authorities):
+        key = each.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            continue
+        try:
+            key.verify(signature, _STATEMENT + statement, ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            continue
+        return True
+    return False
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

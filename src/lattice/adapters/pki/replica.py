@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -71,19 +71,25 @@ class ReplicaIdentity:
         clock: Clock,
         *,
         lifetime: timedelta = timedelta(hours=24),
+        more_clients: Callable[[], bytes] = bytes,
     ) -> None:
-        """Raises `AuthorityRefused` if the files can't be used."""
+        """Raises `AuthorityRefused` if the files can't be used.
+
+        `more_clients` returns authorities of callers beside the cluster's own, in PEM. They are
+        not trusted for anything else.
+        """
         self.replica = replica
         self._files = files
         self._hosts = tuple(hosts)
         self._clock = clock
         self._lifetime = lifetime
+        self._more_clients = more_clients
         self._lock = Lock()
         self._stamp = files.stamp()
         self._checked_at = clock.monotonic()
         self._now = self._made(self._read())
-        self._served = self._now
-        self._lanes: tuple[_InForce, ssl.SSLContext] | None = None
+        self._served = (self._now, b"")
+        self._lanes: tuple[_InForce, bytes, ssl.SSLContext] | None = None
 
     @property
     def cluster(self) -> str:
@@ -105,6 +111,10 @@ class ReplicaIdentity:
         """When the current certificate ends."""
         return self._current().not_after
 
+    def sign_statement(self, statement: bytes) -> bytes:
+        """As `ClusterAuthority.sign_statement`, with the current authority."""
+        return self.authority.sign_statement(statement)
+
     def sign_node(
         self,
         csr_pem: bytes,
@@ -119,8 +129,9 @@ class ReplicaIdentity:
 
     def grpc_server_credentials(self) -> grpc.ServerCredentials:
         """For the agents' listener: it requires a certificate of the cluster."""
+        self._served = (self._current(), self._more_clients())
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(self._current()),
+            _configuration(*self._served),
             # The stubs don't allow None from the fetcher.
             self._fetch,  # type: ignore[arg-type]
             require_client_authentication=True,
@@ -128,11 +139,11 @@ class ReplicaIdentity:
 
     def lane_context(self) -> ssl.SSLContext:
         """For the next connection to the listener for lanes; it requires a certificate too."""
-        now = self._current()
-        if self._lanes is None or self._lanes[0] is not now:
-            identity = LaneIdentity(now.key, now.certificate, now.bundle)
-            self._lanes = (now, identity.context(server=True))
-        return self._lanes[1]
+        now, more = self._current(), self._more_clients()
+        if self._lanes is None or self._lanes[0] is not now or self._lanes[1] != more:
+            identity = LaneIdentity(now.key, now.certificate, now.bundle + more)
+            self._lanes = (now, more, identity.context(server=True))
+        return self._lanes[2]
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For one dial to another replica; use it with `channel_options`."""
@@ -208,14 +219,14 @@ class ReplicaIdentity:
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         # gRPC calls this in its own threads, before each handshake; None means "unchanged".
-        now = self._current()
-        if now is self._served:
+        now, more = self._current(), self._more_clients()
+        if now is self._served[0] and more == self._served[1]:
             return None
-        self._served = now
-        return _configuration(now)
+        self._served = (now, more)
+        return _configuration(now, more)
 
 
-def _configuration(now: _InForce) -> grpc.ServerCertificateConfiguration:
+def _configuration(now: _InForce, more: bytes) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
-        [(now.key, now.certificate)], root_certificates=now.bundle
+        [(now.key, now.certificate)], root_certificates=now.bundle + more
     )

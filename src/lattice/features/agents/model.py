@@ -34,6 +34,18 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatement:
+    """What `Credentials` has beside a certificate, for the node and the nonce that asked."""
+
+    cluster: str
+    node: str
+    nonce: str
+    authorities: str
+    grant_keys: tuple[str, ...]
+    replicas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """One node's agent: its link, its certificate and whether it is trusted."""
 

@@ -1,4 +1,4 @@
-"""gRPC for nodes: certificate renewal and the server's time."""
+"""gRPC for nodes: certificate renewal, whom to trust, and the server's time."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ class AgentIdentityRpc(agents_pb2_grpc.AgentIdentityServiceServicer):
         if not is_nonce(request.nonce):
             raise UsageError("This is nothing that a helper drew.")
         return pb.ToldTime(signed=self._signer.sign_time(grpc_peer().name, request.nonce))
+
+    async def DescribeCluster(
+        self, request: pb.DescribeClusterRequest, context: Any
+    ) -> pb.SignedStatement:
+        if not is_nonce(request.nonce):
+            raise UsageError("This is nothing that an agent drew.")
+        statement, signature = self._enrolment.describe(grpc_peer(), request.nonce)
+        return pb.SignedStatement(statement=statement.decode(), signature=signature)
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.Credentials:
         return message_of(await self._enrolment.renew(grpc_peer(), request.csr), pb.Credentials)

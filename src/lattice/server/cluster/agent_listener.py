@@ -108,7 +108,12 @@ async def agent_listener(
 
     trust = agents.trust
     guard = PeerGuard(
-        declared_permissions(), trust.admit, refused, journal.defect, note_use=trust.note_use
+        declared_permissions(),
+        trust.admit,
+        refused,
+        journal.defect,
+        note_use=trust.note_use,
+        read=agents.read_peer,
     )
     listener = aio.server(interceptors=[guard], options=(*AGENT_OPTIONS, *STREAM_OPTIONS))
     link_rpc = LinkRpc(links.hub, links.desk, view.addresses)

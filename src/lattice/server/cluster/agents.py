@@ -20,6 +20,8 @@ from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_identity
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.adapters.signedstate import RecordSigner, SignedStateStore
+from lattice.adapters.spiffe.bundle import Bundle, BundleFile, BundleStream
+from lattice.adapters.spiffe.workload import WorkloadApi
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.address import Address
 from lattice.base.clock import Clock, SystemClock
@@ -28,15 +30,23 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.signatures import SigningKey
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.joinkey import JoinKey, written
+from lattice.domain.peer import PeerIdentity
 from lattice.domain.presence import Presences
+from lattice.domain.spiffe import NodeIds, NodePath, workload_address
 from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.state import AgreedState
-from lattice.server.config.sections import ApiSection, IdentitySection, ServerConfig
+from lattice.server.config.sections import (
+    ApiSection,
+    IdentitySection,
+    ServerConfig,
+    SpiffeSection,
+)
 from lattice.server.tls import root_of
+from lattice.wire.peerguard import PeerReader, read_peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +61,8 @@ class AgentParts:
     """For records of the agreed state that give rights."""
     peers: Peers
     """The other replicas."""
+    read_peer: Callable[[bytes], PeerIdentity] = read_peer
+    """Reads the certificate of a caller."""
 
     @property
     def renewal(self) -> AgentIdentityRpc:
@@ -172,7 +184,15 @@ async def open_agents(
         )
     lifetime = timedelta(hours=identity.certificate_life_h)
     files = AuthorityFiles(paths.ca_cert, paths.ca_key, identity.trust)
-    replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, lifetime=lifetime)
+    bundle = spiffe_bundle(api.spiffe, clock)
+    replica = ReplicaIdentity(
+        files,
+        replica_id,
+        [api.agent_address.host],
+        clock,
+        lifetime=lifetime,
+        more_clients=bundle.authorities if bundle else bytes,
+    )
     key = SigningKey.load(paths.grant_key)
     signer = GrantSigner(key, clock, believed_keys(identity.previous_grant_keys))
     record_signer = RecordSigner(key, signer.public_keys)
@@ -193,7 +213,7 @@ async def open_agents(
     )
     async with (
         aclosing(Peers(replica.channel_credentials, replica.channel_options)) as peers,
-        supervisor.running(Loop("trust", view.run, OnFailure.RESTART)),
+        supervisor.running(Loop("trust", view.run, OnFailure.RESTART), *_bundle_loops(bundle)),
     ):
         yield AgentParts(
             replica=replica,
@@ -202,4 +222,29 @@ async def open_agents(
             enrolment=enrolment,
             record_signer=record_signer,
             peers=peers,
+            read_peer=_peer_reader(api.spiffe, replica),
         )
+
+
+def spiffe_bundle(spiffe: SpiffeSection, clock: Clock) -> Bundle | None:
+    """The authorities of the site's trust domain, if it has one. Raises `BundleRefused`."""
+    if not spiffe.trust_domain:
+        return None
+    if spiffe.bundle is not None:
+        return BundleFile(spiffe.bundle, clock)
+    return BundleStream(WorkloadApi(workload_address(spiffe.socket)), spiffe.trust_domain)
+
+
+def _bundle_loops(bundle: Bundle | None) -> tuple[Loop, ...]:
+    if not isinstance(bundle, BundleStream):
+        return ()
+    return (Loop("SPIFFE bundle", bundle.run, OnFailure.RESTART),)
+
+
+def _peer_reader(
+    spiffe: SpiffeSection, replica: ReplicaIdentity
+) -> Callable[[bytes], PeerIdentity]:
+    if not spiffe.trust_domain:
+        return read_peer
+    ids = NodeIds(spiffe.trust_domain, NodePath(spiffe.path))
+    return PeerReader(replica.cluster, ids, lambda: replica.bundle).read

@@ -6,11 +6,14 @@ Each rule reports its problems and returns; none raises.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lattice.adapters.pki.authority import AuthorityRefused, ClusterAuthority, read_bundle
 from lattice.adapters.pki.files import believed_keys
+from lattice.adapters.spiffe.bundle import BundleRefused, read_bundle_file
 from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.config import ConfigReport
@@ -22,6 +25,7 @@ from lattice.base.config_checks import (
 )
 from lattice.base.signatures import SigningKey
 from lattice.base.yamltree import short
+from lattice.domain.spiffe import BadTemplate, NodePath, checked_domain, workload_address
 from lattice.server.config.sections import ApiSection, AuthMode, IdentitySection, ServerConfig
 from lattice.server.tls import TlsFiles, TlsRefused, read_material
 
@@ -152,6 +156,51 @@ def judge_identity(config: ServerConfig, report: ConfigReport) -> None:
         _agent_listener(api, report)
     if identity.development_token is not None:
         _development_token(config, report)
+
+
+def judge_spiffe(config: ServerConfig, report: ConfigReport) -> None:
+    """SVIDs name nodes only with a trust domain, and authorities from one source."""
+    spiffe = config.api.spiffe
+    if not spiffe.trust_domain:
+        for name in ("bundle", "socket"):
+            if getattr(spiffe, name):
+                text = "needs api.spiffe.trust_domain too"
+                report.problem(f"api.spiffe.{name}", text, "api.spiffe.trust_domain")
+        return
+    if not config.identity.is_set:
+        report.problem("api.spiffe.trust_domain", "needs identity.ca_cert too", "identity.ca_cert")
+    _fits("trust_domain", checked_domain, spiffe.trust_domain, report)
+    _fits("path", NodePath, spiffe.path, report)
+    if (spiffe.bundle is None) == (not spiffe.socket):
+        text = "needs api.spiffe.bundle or api.spiffe.socket, one of them"
+        report.problem("api.spiffe.trust_domain", text, "api.spiffe.bundle", "api.spiffe.socket")
+    if spiffe.bundle is not None:
+        try:
+            read_bundle_file(spiffe.bundle)
+        except BundleRefused as error:
+            report.problem("api.spiffe.bundle", error.message)
+    if spiffe.socket and _fits("socket", workload_address, spiffe.socket, report):
+        _workload_folder(workload_address(spiffe.socket), report)
+
+
+def _fits(name: str, check: Callable[[str], object], text: str, report: ConfigReport) -> bool:
+    try:
+        check(text)
+    except BadTemplate as fault:
+        report.problem(f"api.spiffe.{name}", str(fault))
+        return False
+    return True
+
+
+def _workload_folder(address: str, report: ConfigReport) -> None:
+    scheme, _, path = address.partition(":")
+    for folder in Path(path).parents if scheme == "unix" else ():
+        with suppress(OSError):
+            if folder.stat().st_mode & stat.S_IWOTH:
+                text = (
+                    f"{folder} is open to everybody: any user could put a socket of his own there"
+                )
+                report.warning("api.spiffe.socket", text)
 
 
 def _public_keys(name: str, files: Sequence[Path], report: ConfigReport) -> None:

@@ -31,7 +31,7 @@ from lattice.features.attach.section import judge_attach
 from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
-from lattice.server.config.api_rules import judge_api, judge_identity, judge_munge
+from lattice.server.config.api_rules import judge_api, judge_identity, judge_munge, judge_spiffe
 from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
 
@@ -87,6 +87,7 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     """Check every rule, in the order of the sections."""
     judge_api(config.api, report)
     judge_identity(config, report)
+    judge_spiffe(config, report)
     judge_munge(config, report)
     _slurm(config, report)
     judge_gate(config, report)

@@ -18,6 +18,7 @@ from lattice.access.actor import ClaimNames
 from lattice.base.address import Address
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
+from lattice.domain.spiffe import DEFAULT_PATH
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.section import AttachSection
 from lattice.features.diag.section import DiagSection
@@ -48,6 +49,27 @@ class AuthMode(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
     name: str = setting("", "The cluster's name. Empty: the name Slurm has for it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpiffeSection:
+    trust_domain: str = setting(
+        "", "The SPIFFE trust domain whose SVIDs name nodes. Empty: no SVID is accepted."
+    )
+    path: str = setting(
+        DEFAULT_PATH,
+        "The path of a node's SPIFFE ID; `{node}` is its name in Slurm. Any other ID is refused.",
+    )
+    bundle: Path | None = setting(
+        None,
+        "The domain's authorities, PEM (`spire-server bundle show`). Read again when the file "
+        "changes.",
+    )
+    socket: str = setting(
+        "",
+        "In place of `bundle`: the Workload API that has them, `unix:///run/spire/agent.sock`. "
+        "Who can create that socket can make nodes: its folder should be root's.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +110,9 @@ class ApiSection:
         "Where nodes reach that listener. Not set: at the host of `agent_advertise`, with the port "
         "of `lane_listen`.",
         env="LATTICE_LANE_ADVERTISE",
+    )
+    spiffe: SpiffeSection = setting(
+        SpiffeSection(), "Nodes whose certificates come from SPIRE, beside those of `identity`."
     )
     tls_cert: Path | None = setting(
         None, "Certificate chain of the server, PEM. Read again when the file changes."

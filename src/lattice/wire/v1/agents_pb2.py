@@ -28,7 +28,7 @@ from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/agents.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lattice/v1/link.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"W\n\x16\x43reateEnrolmentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06life_s\x18\x02 \x01(\r\x12\r\n\x05\x61gain\x18\x03 \x01(\x08\x12\x10\n\x08networks\x18\x04 \x03(\t\"g\n\tEnrolment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12+\n\x07\x65xpires\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08join_key\x18\x04 \x01(\t\"8\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\t\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\" \n\x0fTellTimeRequest\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x1a\n\x08ToldTime\x12\x0e\n\x06signed\x18\x01 \x01(\t\"\xab\x01\n\x0b\x43redentials\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\t\x12\x13\n\x0b\x61uthorities\x18\x04 \x01(\t\x12\x12\n\ngrant_keys\x18\x05 \x03(\t\x12\x10\n\x08replicas\x18\x06 \x03(\t\x12-\n\tnot_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x13\n\x11ListAgentsRequest\"S\n\tAgentList\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.lattice.v1.Agent\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\xfd\x02\n\x05\x41gent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x37\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07revoked\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrevoked_by\x18\x08 \x01(\t\x12\x16\n\x0erevoked_reason\x18\t \x01(\t\x12/\n\x0bquarantined\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nquarantine\x18\x0b \x01(\t\x12\r\n\x05lacks\x18\x0c \x03(\t\x12%\n\x05\x66\x61\x63ts\x18\x14 \x01(\x0b\x32\x16.lattice.v1.AgentFacts\"2\n\x12RevokeAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"#\n\x13RestoreAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t2\x80\x03\n\x0c\x41gentService\x12R\n\x0f\x43reateEnrolment\x12\".lattice.v1.CreateEnrolmentRequest\x1a\x15.lattice.v1.Enrolment\"\x04\x98\xe5\x18\x0e\x12@\n\x05\x45nrol\x12\x18.lattice.v1.EnrolRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x01\x12H\n\nListAgents\x12\x1d.lattice.v1.ListAgentsRequest\x1a\x15.lattice.v1.AgentList\"\x04\x98\xe5\x18\t\x12\x46\n\x0bRevokeAgent\x12\x1e.lattice.v1.RevokeAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x12H\n\x0cRestoreAgent\x12\x1f.lattice.v1.RestoreAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x32\x9d\x01\n\x14\x41gentIdentityService\x12@\n\x05Renew\x12\x18.lattice.v1.RenewRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x0f\x12\x43\n\x08TellTime\x12\x1b.lattice.v1.TellTimeRequest\x1a\x14.lattice.v1.ToldTime\"\x04\x98\xe5\x18\x0f\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/agents.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lattice/v1/link.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"W\n\x16\x43reateEnrolmentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06life_s\x18\x02 \x01(\r\x12\r\n\x05\x61gain\x18\x03 \x01(\x08\x12\x10\n\x08networks\x18\x04 \x03(\t\"g\n\tEnrolment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12+\n\x07\x65xpires\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08join_key\x18\x04 \x01(\t\"8\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\t\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\"\'\n\x16\x44\x65scribeClusterRequest\x12\r\n\x05nonce\x18\x01 \x01(\t\"7\n\x0fSignedStatement\x12\x11\n\tstatement\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\" \n\x0fTellTimeRequest\x12\r\n\x05nonce\x18\x01 \x01(\t\"\x1a\n\x08ToldTime\x12\x0e\n\x06signed\x18\x01 \x01(\t\"\xab\x01\n\x0b\x43redentials\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\t\x12\x13\n\x0b\x61uthorities\x18\x04 \x01(\t\x12\x12\n\ngrant_keys\x18\x05 \x03(\t\x12\x10\n\x08replicas\x18\x06 \x03(\t\x12-\n\tnot_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x13\n\x11ListAgentsRequest\"S\n\tAgentList\x12!\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x11.lattice.v1.Agent\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\xfd\x02\n\x05\x41gent\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x37\n\x13\x63\x65rtificate_expires\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07revoked\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrevoked_by\x18\x08 \x01(\t\x12\x16\n\x0erevoked_reason\x18\t \x01(\t\x12/\n\x0bquarantined\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nquarantine\x18\x0b \x01(\t\x12\r\n\x05lacks\x18\x0c \x03(\t\x12%\n\x05\x66\x61\x63ts\x18\x14 \x01(\x0b\x32\x16.lattice.v1.AgentFacts\"2\n\x12RevokeAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"#\n\x13RestoreAgentRequest\x12\x0c\n\x04node\x18\x01 \x01(\t2\x80\x03\n\x0c\x41gentService\x12R\n\x0f\x43reateEnrolment\x12\".lattice.v1.CreateEnrolmentRequest\x1a\x15.lattice.v1.Enrolment\"\x04\x98\xe5\x18\x0e\x12@\n\x05\x45nrol\x12\x18.lattice.v1.EnrolRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x01\x12H\n\nListAgents\x12\x1d.lattice.v1.ListAgentsRequest\x1a\x15.lattice.v1.AgentList\"\x04\x98\xe5\x18\t\x12\x46\n\x0bRevokeAgent\x12\x1e.lattice.v1.RevokeAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x12H\n\x0cRestoreAgent\x12\x1f.lattice.v1.RestoreAgentRequest\x1a\x11.lattice.v1.Agent\"\x04\x98\xe5\x18\x0e\x32\xf7\x01\n\x14\x41gentIdentityService\x12@\n\x05Renew\x12\x18.lattice.v1.RenewRequest\x1a\x17.lattice.v1.Credentials\"\x04\x98\xe5\x18\x0f\x12X\n\x0f\x44\x65scribeCluster\x12\".lattice.v1.DescribeClusterRequest\x1a\x1b.lattice.v1.SignedStatement\"\x04\x98\xe5\x18\x0f\x12\x43\n\x08TellTime\x12\x1b.lattice.v1.TellTimeRequest\x1a\x14.lattice.v1.ToldTime\"\x04\x98\xe5\x18\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTSERVICE'].methods_by_name['RestoreAgent']._serialized_options = b'\230\345\030\016'
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['Renew']._loaded_options = None
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['Renew']._serialized_options = b'\230\345\030\017'
+  _globals['_AGENTIDENTITYSERVICE'].methods_by_name['DescribeCluster']._loaded_options = None
+  _globals['_AGENTIDENTITYSERVICE'].methods_by_name['DescribeCluster']._serialized_options = b'\230\345\030\017'
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['TellTime']._loaded_options = None
   _globals['_AGENTIDENTITYSERVICE'].methods_by_name['TellTime']._serialized_options = b'\230\345\030\017'
   _globals['_CREATEENROLMENTREQUEST']._serialized_start=146
@@ -57,24 +59,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLREQUEST']._serialized_end=396
   _globals['_RENEWREQUEST']._serialized_start=398
   _globals['_RENEWREQUEST']._serialized_end=425
-  _globals['_TELLTIMEREQUEST']._serialized_start=427
-  _globals['_TELLTIMEREQUEST']._serialized_end=459
-  _globals['_TOLDTIME']._serialized_start=461
-  _globals['_TOLDTIME']._serialized_end=487
-  _globals['_CREDENTIALS']._serialized_start=490
-  _globals['_CREDENTIALS']._serialized_end=661
-  _globals['_LISTAGENTSREQUEST']._serialized_start=663
-  _globals['_LISTAGENTSREQUEST']._serialized_end=682
-  _globals['_AGENTLIST']._serialized_start=684
-  _globals['_AGENTLIST']._serialized_end=767
-  _globals['_AGENT']._serialized_start=770
-  _globals['_AGENT']._serialized_end=1151
-  _globals['_REVOKEAGENTREQUEST']._serialized_start=1153
-  _globals['_REVOKEAGENTREQUEST']._serialized_end=1203
-  _globals['_RESTOREAGENTREQUEST']._serialized_start=1205
-  _globals['_RESTOREAGENTREQUEST']._serialized_end=1240
-  _globals['_AGENTSERVICE']._serialized_start=1243
-  _globals['_AGENTSERVICE']._serialized_end=1627
-  _globals['_AGENTIDENTITYSERVICE']._serialized_start=1630
-  _globals['_AGENTIDENTITYSERVICE']._serialized_end=1787
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=427
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=466
+  _globals['_SIGNEDSTATEMENT']._serialized_start=468
+  _globals['_SIGNEDSTATEMENT']._serialized_end=523
+  _globals['_TELLTIMEREQUEST']._serialized_start=525
+  _globals['_TELLTIMEREQUEST']._serialized_end=557
+  _globals['_TOLDTIME']._serialized_start=559
+  _globals['_TOLDTIME']._serialized_end=585
+  _globals['_CREDENTIALS']._serialized_start=588
+  _globals['_CREDENTIALS']._serialized_end=759
+  _globals['_LISTAGENTSREQUEST']._serialized_start=761
+  _globals['_LISTAGENTSREQUEST']._serialized_end=780
+  _globals['_AGENTLIST']._serialized_start=782
+  _globals['_AGENTLIST']._serialized_end=865
+  _globals['_AGENT']._serialized_start=868
+  _globals['_AGENT']._serialized_end=1249
+  _globals['_REVOKEAGENTREQUEST']._serialized_start=1251
+  _globals['_REVOKEAGENTREQUEST']._serialized_end=1301
+  _globals['_RESTOREAGENTREQUEST']._serialized_start=1303
+  _globals['_RESTOREAGENTREQUEST']._serialized_end=1338
+  _globals['_AGENTSERVICE']._serialized_start=1341
+  _globals['_AGENTSERVICE']._serialized_end=1725
+  _globals['_AGENTIDENTITYSERVICE']._serialized_start=1728
+  _globals['_AGENTIDENTITYSERVICE']._serialized_end=1975
 # @@protoc_insertion_point(module_scope)

@@ -132,6 +132,49 @@ class RenewRequest(_message.Message):
 Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 
 @_typing.final
+class DescribeClusterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.str
+    """Drawn at random by the agent: 64 hex digits."""
+    def __init__(
+        self,
+        *,
+        nonce: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClusterRequest: _TypeAlias = DescribeClusterRequest  # noqa: Y015
+
+@_typing.final
+class SignedStatement(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATEMENT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    statement: _builtins.str
+    """JSON: cluster, node, nonce, authorities, grant_keys, replicas."""
+    signature: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        statement: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "statement", b"statement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedStatement: _TypeAlias = SignedStatement  # noqa: Y015
+
+@_typing.final
 class TellTimeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -288,6 +288,11 @@ class AgentIdentityServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_agents__pb2.RenewRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_agents__pb2.Credentials.FromString,
                 _registered_method=True)
+        self.DescribeCluster = channel.unary_unary(
+                '/lattice.v1.AgentIdentityService/DescribeCluster',
+                request_serializer=lattice_dot_v1_dot_agents__pb2.DescribeClusterRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_agents__pb2.SignedStatement.FromString,
+                _registered_method=True)
         self.TellTime = channel.unary_unary(
                 '/lattice.v1.AgentIdentityService/TellTime',
                 request_serializer=lattice_dot_v1_dot_agents__pb2.TellTimeRequest.SerializeToString,
@@ -301,6 +306,13 @@ class AgentIdentityServiceServicer(object):
 
     def Renew(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeCluster(self, request, context):
+        """Whom to trust, for a node whose certificate comes from SPIRE. The cluster's authority signs it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -319,6 +331,11 @@ def add_AgentIdentityServiceServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=lattice_dot_v1_dot_agents__pb2.RenewRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_agents__pb2.Credentials.SerializeToString,
+            ),
+            'DescribeCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeCluster,
+                    request_deserializer=lattice_dot_v1_dot_agents__pb2.DescribeClusterRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_agents__pb2.SignedStatement.SerializeToString,
             ),
             'TellTime': grpc.unary_unary_rpc_method_handler(
                     servicer.TellTime,
@@ -354,6 +371,33 @@ class AgentIdentityService(object):
             '/lattice.v1.AgentIdentityService/Renew',
             lattice_dot_v1_dot_agents__pb2.RenewRequest.SerializeToString,
             lattice_dot_v1_dot_agents__pb2.Credentials.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.AgentIdentityService/DescribeCluster',
+            lattice_dot_v1_dot_agents__pb2.DescribeClusterRequest.SerializeToString,
+            lattice_dot_v1_dot_agents__pb2.SignedStatement.FromString,
             options,
             channel_credentials,
             insecure,

@@ -104,6 +104,8 @@ class AgentIdentityServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentIdentityServiceAsyncStub: ...
     Renew: _grpc.UnaryUnaryMultiCallable[_agents_pb2.RenewRequest, _agents_pb2.Credentials]
+    DescribeCluster: _grpc.UnaryUnaryMultiCallable[_agents_pb2.DescribeClusterRequest, _agents_pb2.SignedStatement]
+    """Whom to trust, for a node whose certificate comes from SPIRE. The cluster's authority signs it."""
     TellTime: _grpc.UnaryUnaryMultiCallable[_agents_pb2.TellTimeRequest, _agents_pb2.ToldTime]
     """This server's time, signed for a node whose own clock is wrong. It permits nothing."""
 
@@ -113,6 +115,8 @@ class AgentIdentityServiceAsyncStub(AgentIdentityServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Renew: _aio.UnaryUnaryMultiCallable[_agents_pb2.RenewRequest, _agents_pb2.Credentials]  # type: ignore[assignment]
+    DescribeCluster: _aio.UnaryUnaryMultiCallable[_agents_pb2.DescribeClusterRequest, _agents_pb2.SignedStatement]  # type: ignore[assignment]
+    """Whom to trust, for a node whose certificate comes from SPIRE. The cluster's authority signs it."""
     TellTime: _aio.UnaryUnaryMultiCallable[_agents_pb2.TellTimeRequest, _agents_pb2.ToldTime]  # type: ignore[assignment]
     """This server's time, signed for a node whose own clock is wrong. It permits nothing."""
 
@@ -125,6 +129,14 @@ class AgentIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agents_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agents_pb2.Credentials, _abc.Awaitable[_agents_pb2.Credentials]]: ...
+
+    @_abc_1.abstractmethod
+    def DescribeCluster(
+        self,
+        request: _agents_pb2.DescribeClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agents_pb2.SignedStatement, _abc.Awaitable[_agents_pb2.SignedStatement]]:
+        """Whom to trust, for a node whose certificate comes from SPIRE. The cluster's authority signs it."""
 
     @_abc_1.abstractmethod
     def TellTime(

@@ -17,13 +17,15 @@ from datetime import datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from lattice.access.actor import Actor
 from lattice.base.clock import Clock
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.peer import BadName, Issued, PeerIdentity, checked_name
 from lattice.domain.state import Change, Delete, Expect, Put, StateStore
-from lattice.features.agents.model import Credentials, Enrolment
+from lattice.features.agents.model import ClusterStatement, Credentials, Enrolment
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     ENROLMENTS,
@@ -95,6 +97,8 @@ class NodeAuthority(Protocol):
         after: datetime | None = None,
         generation: int = 0,
     ) -> Issued: ...
+
+    def sign_statement(self, statement: bytes) -> bytes: ...
 
 
 class EnrolmentService:
@@ -279,6 +283,12 @@ class EnrolmentService:
         """
         self._trust.admit(peer)
         node = peer.name
+        if peer.spiffe_id:
+            # Its SVID lives for an hour or so; a certificate from here could outlive its entry.
+            raise PermissionRefused(
+                f"{node} has a SPIFFE ID: SPIRE renews its certificate.",
+                hint=f"For one of the cluster's own: lattice admin enrol {node}.",
+            )
         for _ in range(_TRIES):
             revision, record = await self._trust.certificate(node)
             if record is not None and is_spent(record, peer):
@@ -293,6 +303,21 @@ class EnrolmentService:
                 )
                 return self._credentials(node, issued)
         raise _elsewhere(node)
+
+    def describe(self, peer: PeerIdentity, nonce: str) -> tuple[bytes, bytes]:
+        """A statement of whom the node should trust, and the authority's signature."""
+        self._trust.admit(peer)
+        statement = msgspec.json.encode(
+            ClusterStatement(
+                cluster=self._authority.cluster,
+                node=peer.name,
+                nonce=nonce,
+                authorities=self._authority.bundle.decode(),
+                grant_keys=self._grant_keys,
+                replicas=self._replicas(),
+            )
+        )
+        return statement, self._authority.sign_statement(statement)
 
     async def _is_noted(self, node: str, revision: int | None, signed: Certificate) -> bool:
         """False if the record changed meanwhile; the caller then discards the certificate."""

@@ -97,6 +97,11 @@ class TrustedNodes:
         if peer.cluster != self._cluster:
             raise PermissionRefused("The certificate is that of another cluster.")
         gone_s = (self._clock.now() - peer.not_after).total_seconds()
+        if gone_s > 0 and peer.spiffe_id:
+            raise PermissionRefused(
+                f"the SVID of {peer.name} expired {age(gone_s)} ago",
+                hint=f"Check SPIRE's agent on {peer.name}.",
+            )
         if gone_s > 0:
             raise PermissionRefused(
                 f"{peer.kind.value} certificate expired {age(gone_s)} ago; "
@@ -107,6 +112,11 @@ class TrustedNodes:
 
     def _admit_node(self, peer: PeerIdentity) -> None:
         revoked = self.revoked_at(peer.name)
+        if revoked is not None and peer.spiffe_id:
+            # SPIRE makes a new one every half an hour, so their dates end no revocation.
+            raise PermissionRefused(
+                f"node certificate revoked; admin: lattice admin restore {peer.name}"
+            )
         if revoked is not None and peer.not_before <= revoked:
             raise PermissionRefused(
                 f"node certificate revoked; admin: lattice admin enrol {peer.name}"

@@ -1,0 +1,1 @@
+"""SPIFFE: the Workload API of a node's SPIRE agent, and the authorities of a trust domain."""

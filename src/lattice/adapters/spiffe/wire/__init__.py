@@ -1,0 +1,1 @@
+"""Generated from proto/spiffe by scripts/generate; never edited by hand."""
