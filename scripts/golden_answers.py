@@ -68,6 +68,11 @@ LINES = (
     "admin lock user x --reason x",
     "admin unlock user x",
     "admin locks",
+    "admin tenant list",
+    "admin tenant show physics",
+    "admin tenant create physics --max-nodes 4",
+    "admin tenant update physics --max-nodes 4",
+    "vclusters",
 )
 """One for each kind of document a command can print."""
 WITHOUT = frozenset({"logout", "attach", "session", "completion"})

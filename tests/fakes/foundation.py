@@ -18,6 +18,7 @@ from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.in_memory_tenants import InMemoryTenantAccounts
 from tests.fakes.presences import NoPresences
 from tests.fakes.sharing import sharing_parts
 from tests.fakes.supervised import SupervisedLoops
@@ -64,6 +65,8 @@ def in_memory_foundation(clock: Clock | None = None, **parts: Any) -> Foundation
         "replica": "r1",
         "replicas": lambda: ("r1",),
         "operator": InMemoryNodeOperator(scheduler) if isinstance(scheduler, InMemoryScheduler)
+        else nothing,
+        "tenants": InMemoryTenantAccounts(scheduler) if isinstance(scheduler, InMemoryScheduler)
         else nothing,
         "accounting": None,
         "job_files": nothing,

@@ -64,7 +64,12 @@ class InMemoryScheduler:
             ),
         )
 
-    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:  # noqa: ARG002
+    async def fresh(
+        self,
+        *,
+        nodes: bool = False,  # noqa: ARG002
+        accounts: bool = False,  # noqa: ARG002
+    ) -> SchedulerReading:
         self.looked_again += 1
         return self.live()
 

@@ -40,6 +40,7 @@ from lattice.features.sharing import wiring as sharing_wiring
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.service.modes import MODES
+from lattice.features.tenants import wiring as tenants
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.foundation import NodeAccess
@@ -123,6 +124,7 @@ def composed(
         allocations.wire(base),
         submit.wire(base),
         nodes_wiring.wire(base),
+        tenants.wire(base),
         identity.wire(base, AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer="")),
         health.wire(
             base,

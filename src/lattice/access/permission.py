@@ -28,6 +28,8 @@ class Permission(StrEnum):
     OPERATE_NODES = "OPERATE_NODES"
     CLAIM_NODES = "CLAIM_NODES"
     REVIEW_AUDIT = "REVIEW_AUDIT"
+    VIEW_TENANTS = "VIEW_TENANTS"
+    """Limits of tenants, and what is in use of them."""
     MANAGE_TENANTS = "MANAGE_TENANTS"
     OBSERVE_SERVER = "OBSERVE_SERVER"
     ADMINISTER = "ADMINISTER"

@@ -37,6 +37,8 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.REVIEW_AUDIT: frozenset(
         {Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.COMPLIANCE_REVIEWER}
     ),
+    # A tenant admin: its own tenant alone, see `lattice.features.tenants`.
+    Permission.VIEW_TENANTS: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN}),
     Permission.MANAGE_TENANTS: frozenset({Role.SYSTEM_ADMIN}),
     Permission.OBSERVE_SERVER: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.ADMINISTER: frozenset({Role.SYSTEM_ADMIN}),

@@ -137,4 +137,14 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "What works and what does not, with what to do",
         "lattice.features.doctor.command:DOCTOR",
     ),
+    (
+        "admin tenant",
+        "Tenants: make, list, limit and show them",
+        "lattice.features.tenants.command:TENANT",
+    ),
+    (
+        "vclusters",
+        "The cluster's vClusters and how their nodes are",
+        "lattice.features.nodes.command:VCLUSTERS",
+    ),
 )

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from lattice.features.locks.model import LockList
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.logs.operations import LogChoice
-    from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+    from lattice.features.nodes.model import NodeActs, NodeCard, NodeList, VclusterList
     from lattice.features.report.model import Report
     from lattice.features.sharing.model import AllocationSharing
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
     from lattice.features.telemetry.model import Telemetry
+    from lattice.features.tenants.model import TenantCard, TenantList
     from lattice.features.top.model import TopAnswer, TopMode
     from lattice.features.watch.model import WatchRecord
     from lattice.features.watch.operations import WatchChoice
@@ -216,6 +217,12 @@ class Verbs(VerbBase):
 
         return self.call(operations.get_node(name))
 
+    def vclusters(self) -> VclusterList:
+        """List the vClusters and how their nodes are."""
+        from lattice.features.nodes import operations
+
+        return self.call(operations.list_vclusters())
+
     def operate_nodes(self, act: NodeAct | str, nodes: str, *, reason: str = "") -> NodeActs:
         """Drain, undrain, disable or enable nodes, given in Slurm's notation: `n[1-3]`.
 
@@ -275,6 +282,52 @@ class Verbs(VerbBase):
         from lattice.features.telemetry import operations
 
         return self.call(operations.set_telemetry(reference, mode, duration_s=duration_s))
+
+    def tenants(self) -> TenantList:
+        """List the tenants that the caller may see, with their limits and what is in use."""
+        from lattice.features.tenants import operations
+
+        return self.call(operations.list_tenants())
+
+    def tenant(self, name: str) -> TenantCard:
+        """Get one tenant with its projects and users."""
+        from lattice.features.tenants import operations
+
+        return self.call(operations.get_tenant(name))
+
+    def create_tenant(
+        self,
+        name: str,
+        *,
+        max_nodes: int | None = None,
+        max_gpus: int | None = None,
+        max_jobs: int | None = None,
+    ) -> TenantCard:
+        """Make a tenant: a top account in Slurm. A limit that is not given is none."""
+        from lattice.features.tenants import operations
+
+        return self.call(
+            operations.create_tenant(
+                name, max_nodes=max_nodes, max_gpus=max_gpus, max_jobs=max_jobs
+            )
+        )
+
+    def update_tenant(
+        self,
+        name: str,
+        *,
+        max_nodes: int | None = None,
+        max_gpus: int | None = None,
+        max_jobs: int | None = None,
+    ) -> TenantCard:
+        """Change limits of a tenant. What is not given stays; -1 takes a limit away."""
+        from lattice.features.tenants import operations
+
+        return self.call(
+            operations.update_tenant(
+                name, max_nodes=max_nodes, max_gpus=max_gpus, max_jobs=max_jobs
+            )
+        )
 
     def metrics(
         self,

@@ -138,11 +138,12 @@ class Scheduler(Protocol):
     def live(self) -> SchedulerReading:
         """The last known state, at once. Raises `Unavailable` if there never was one."""
 
-    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
+    async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
         """A state read after this call if that is possible soon, else the last known one.
 
         Use it before reporting "not found", because a job may be younger than the last reading. Use
-        it after an act too, with `nodes` after one on nodes, because the caller looks next.
+        it after an act too, with `nodes` after one on nodes, because the caller looks next. With
+        `accounts` the accounts are read again, and the jobs are not.
         """
 
     async def past(

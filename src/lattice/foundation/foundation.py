@@ -30,6 +30,7 @@ from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.domain.submission import SubmitGate
 from lattice.domain.telemetry import ModeOf
+from lattice.domain.tenants import TenantAccounts
 from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.foundation.own_metrics import OwnMetrics
 
@@ -88,6 +89,7 @@ class Foundation:
     """The ids of the servers that are up."""
     scheduler: Scheduler
     operator: NodeOperator
+    tenants: TenantAccounts
     accounting: Accounting
     job_files: JobFiles
     views: Vclusters

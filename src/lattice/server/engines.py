@@ -203,7 +203,10 @@ async def open_scheduler(
 def slurm_commands(slurm: SlurmSection) -> SlurmCommands:
     """Slurm's own commands, with this site's settings."""
     return SlurmCommands(
-        slurm.config_file, bin_dir=slurm.bin_dir, operate_prefix=slurm.operate_with
+        slurm.config_file,
+        bin_dir=slurm.bin_dir,
+        operate_prefix=slurm.operate_with,
+        manage_prefix=slurm.manage_with,
     )
 
 

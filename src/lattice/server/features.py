@@ -29,6 +29,7 @@ from lattice.features.sharing.model import ShareTerms
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.convert.snapshots import node_snapshot_of
+from lattice.features.tenants import wiring as tenants
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
@@ -57,6 +58,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)
     yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
+    yield tenants.wire(base)
     yield report.wire(base)
     yield compare.wire(base)
     yield prometheus.wire(base)

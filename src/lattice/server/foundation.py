@@ -13,6 +13,8 @@ from lattice.adapters.own_tokens import OwnTokens
 from lattice.adapters.signedstate import SignedStateStore
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.site import SlurmSite
+from lattice.adapters.slurm.tenants import SlurmTenantAccounts
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
@@ -240,6 +242,7 @@ def _foundation(
         replicas=cluster.view.ids,
         scheduler=scheduler,
         operator=SlurmNodeOperator(commands),
+        tenants=SlurmTenantAccounts(commands, SlurmSite(commands, "")),
         accounting=scheduler.accounting,
         job_files=scheduler.job_files,
         views=config.views,

@@ -29,7 +29,8 @@ class SlurmCommands:
     """Runs `scontrol`, `sacctmgr` and `sacct` as the server's own user.
 
     They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line, for a
-    site with Slurm in a container. `operate_prefix` goes before commands that change nodes.
+    site with Slurm in a container. `operate_prefix` goes before commands that change nodes, and
+    `manage_prefix` before those that change accounts.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class SlurmCommands:
         bin_dir: Path | None = None,
         prefix: Sequence[str] = (),
         operate_prefix: Sequence[str] = (),
+        manage_prefix: Sequence[str] = (),
         timeout_s: float = 10.0,
         limit_bytes: int = 32 * 1024 * 1024,
     ) -> None:
@@ -46,6 +48,7 @@ class SlurmCommands:
         self._bin_dir = bin_dir
         self._prefix = tuple(prefix)
         self._operate_prefix = tuple(operate_prefix)
+        self._manage_prefix = tuple(manage_prefix)
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
 
@@ -71,6 +74,17 @@ class SlurmCommands:
             *("sacctmgr", "-nP", "show", "assoc", "withdeleted"),
             *("format=id,cluster,account,user", f"cluster={cluster}"),
         )
+
+    async def account_limits(self, cluster: str) -> str:
+        """One line an association: `account|user|GrpTRES|GrpJobs`; those of users may be there."""
+        return await self._run(
+            *("sacctmgr", "-nP", "show", "assoc", "where", f"cluster={cluster}", "user="),
+            "format=account,user,grptres,grpjobs",
+        )
+
+    async def change_accounts(self, *arguments: str) -> None:
+        """Run `sacctmgr -i` with arguments that were checked; nobody is asked to confirm."""
+        await self._run(*self._manage_prefix, "sacctmgr", "-i", *arguments)
 
     async def exit_codes(self, job_ids: Iterable[int]) -> str:
         """One line a run: `id|seconds of its submit|code:signal`."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import AccountsReader
@@ -172,7 +173,9 @@ class SlurmScheduler:
         self._polling = asyncio.Lock()
         self._polling_nodes = asyncio.Lock()
         """One poll at a time: an older answer never replaces a newer one."""
-        self._fresh_polls: set[asyncio.Task[None]] = set()
+        self._reading_accounts = asyncio.Lock()
+        self._accounts_asked_s = 0.0
+        self._fresh_polls: set[asyncio.Task[object]] = set()
         self.dialects = dialects = Dialects(rest, known_schemas(), clock)
         self.job_files = SlurmJobFiles(commands, rest, dialects)
         self.accounting = SlurmAccounting(commands, rest, dialects)
@@ -245,14 +248,19 @@ class SlurmScheduler:
             return age_s <= _LEAST_STALE_S
         return age_s <= max(3 * self._interval_s, _LEAST_STALE_S)
 
-    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
+    async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
         """One more poll, shared by concurrent callers, within the time that polls may take.
 
         If slurmctld does not answer, or the list is too long to be read at once: the last reading.
         """
+        if accounts:
+            return await self._polled(self._try("accounts", self._read_accounts_again))
         if "jobs" in self.errors:
             return self.live()
-        polls = asyncio.create_task(self._read_again(nodes), name="slurm fresh")
+        return await self._polled(self._read_again(nodes))
+
+    async def _polled(self, reading: Coroutine[Any, Any, object]) -> SchedulerReading:
+        polls = asyncio.create_task(reading, name="slurm fresh")
         self._fresh_polls.add(polls)
         polls.add_done_callback(self._fresh_polls.discard)
         # Not cancelled when the time is over: slurmrestd keeps working on it, and the next caller
@@ -391,8 +399,22 @@ class SlurmScheduler:
         self._nodes_read, self._nodes_as_of = True, as_of
         self._rebuild()
 
+    async def _read_accounts_again(self) -> None:
+        """Callers that wait at the same time share an answer."""
+        asked_s = self._clock.monotonic()
+        async with self._reading_accounts:
+            if self._accounts_asked_s <= asked_s:
+                await self._read_tree()
+
     async def _read_accounts(self) -> None:
-        if not await self._accounts.read():
+        async with self._reading_accounts:
+            await self._read_tree()
+
+    async def _read_tree(self) -> None:
+        asked_s = self._clock.monotonic()
+        changed = await self._accounts.read()
+        self._accounts_asked_s = asked_s
+        if not changed:
             return
         placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing

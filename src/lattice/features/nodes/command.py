@@ -15,7 +15,7 @@ from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes import operations, render
-from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeList, VclusterList
 
 
 def read_states(text: str) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _show_card(shell: Shell, name: str) -> int:
     return 0
 
 
-def _warn_of_sources(shell: Shell, answer: NodeList | NodeCard) -> None:
+def _warn_of_sources(shell: Shell, answer: NodeList | NodeCard | VclusterList) -> None:
     for line in render.source_notes(answer.sources, shell.style, shell.clock.now()):
         shell.warn(line)
 
@@ -99,6 +99,31 @@ NODES = Command(
         ("lattice nodes -s down,drained", "what is broken, and why"),
         ("lattice nodes n1", "one in full"),
     ),
+    permission="any role",
+)
+
+
+def vclusters(shell: Shell) -> int:
+    """Show the list."""
+    answer = shell.call(operations.list_vclusters())
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+    elif answer.vclusters:
+        shell.write(render.vcluster_table(answer.vclusters, shell.style))
+    else:
+        shell.note("The site has set up no vClusters; `lattice nodes --by partition` has numbers.")
+    _warn_of_sources(shell, answer)
+    return 0
+
+
+VCLUSTERS = Command(
+    "vclusters",
+    summary="The cluster's vClusters and how their nodes are",
+    text="A vCluster is a name for a partition, and for a QOS where the site chose one, with a "
+    "kind: hpc, service or interactive. `lattice submit --vcluster NAME` submits to one.",
+    run=vclusters,
+    params=(),
+    examples=(("lattice vclusters", "a row each"),),
     permission="any role",
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lattice.domain.node import Node, NodeState
 from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
+from lattice.domain.vcluster import VclusterKind
 
 LONGEST_REASON = 200
 """Characters of a reason that reach Slurm, including the actor's name."""
@@ -27,6 +28,35 @@ class NodeCard:
     node: Node
     sources: tuple[Source, ...]
     allocations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStateCount:
+    """How many nodes are in a state."""
+
+    state: NodeState
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VclusterCard:
+    """A view as the site configured it, and its nodes now."""
+
+    name: str
+    kind: VclusterKind
+    partition: str
+    qos: str = ""
+    nodes: int
+    states: tuple[NodeStateCount, ...]
+    """Only states that some node is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VclusterList:
+    """All views, in the order of the configuration."""
+
+    vclusters: tuple[VclusterCard, ...]
+    sources: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

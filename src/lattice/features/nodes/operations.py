@@ -11,7 +11,8 @@ from lattice.base.choices import one_of
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.node import NodeState
 from lattice.domain.operation import NodeAct
-from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+from lattice.domain.request_fields import EmptyRequest
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeList, VclusterList
 
 _SERVICE = "lattice.v1.NodeService/"
 _LONGEST_SET = 16 * 1024
@@ -64,6 +65,13 @@ GET_NODE = Operation(
     request=NodeRequest,
     answer=NodeCard,
 )
+LIST_VCLUSTERS = Operation(
+    rpc=_SERVICE + "ListVclusters",
+    method="GET",
+    path="/vclusters",
+    request=EmptyRequest,
+    answer=VclusterList,
+)
 DRAIN_NODE = _act("DrainNode", NodeAct.DRAIN)
 UNDRAIN_NODE = _act("UndrainNode", NodeAct.UNDRAIN)
 DISABLE_NODE = _act("DisableNode", NodeAct.DISABLE)
@@ -89,6 +97,11 @@ def get_node(name: str) -> Call[NodeCard]:
     return GET_NODE.call(NodeRequest(name=name))
 
 
+def list_vclusters() -> Call[VclusterList]:
+    """List the vClusters and how their nodes are."""
+    return LIST_VCLUSTERS.call(EmptyRequest())
+
+
 def operate_node(act: NodeAct | str, nodes: str, *, reason: str = "") -> Call[NodeActs]:
     """Drain, undrain, disable or enable nodes, given in Slurm's notation: `n[1-3]`.
 
@@ -100,6 +113,7 @@ def operate_node(act: NodeAct | str, nodes: str, *, reason: str = "") -> Call[No
 SDK: Mapping[str, Callable[..., object]] = {
     "nodes": list_nodes,
     "node": get_node,
+    "vclusters": list_vclusters,
     "operate_nodes": operate_node,
 }
 """The verbs of the SDK, and the functions that make their calls."""

@@ -13,7 +13,7 @@ from lattice.domain.node import AgentLink, HealthState, Node, NodeAgent, NodeSta
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
-from lattice.features.nodes.model import NodeActs, NodeCard, NodeOutcome
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeOutcome, VclusterCard
 
 _SIGNS = {
     NodeState.READY: ("●", "*", "green"),
@@ -174,6 +174,32 @@ def summary_table(nodes: Iterable[Node], by: str, style: Style) -> str:
         row.append(_used(sum(n.gpus_allocated for n in members), sum(n.gpus for n in members)))
         rows.append(row)
     return table(columns, rows, style)
+
+
+def vcluster_table(vclusters: Sequence[VclusterCard], style: Style) -> str:
+    """Return one line per view: where its work runs, and how its nodes are."""
+    columns = [Column("NAME"), Column("KIND"), Column("PARTITION"), Column("QOS")]
+    columns += [Column("NODES", right=True), Column("STATE")]
+    rows: list[list[Cell]] = [
+        [
+            inert(each.name),
+            each.kind.value,
+            inert(each.partition),
+            inert(each.qos) or "any",
+            str(each.nodes),
+            _states(each),
+        ]
+        for each in vclusters
+    ]
+    return table(columns, rows, style)
+
+
+def _states(view: VclusterCard) -> Cell:
+    if not view.nodes:
+        return "no nodes", "yellow"
+    text = ", ".join(f"{each.nodes} {each.state.value}" for each in view.states)
+    ready = any(each.state is NodeState.READY for each in view.states)
+    return text, "green" if ready else "red"
 
 
 def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list[str]:

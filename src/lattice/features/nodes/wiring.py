@@ -7,7 +7,7 @@ from dataclasses import asdict
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.operation import NodeAct
-from lattice.features.nodes.operations import ACTS, GET_NODE, LIST_NODES
+from lattice.features.nodes.operations import ACTS, GET_NODE, LIST_NODES, LIST_VCLUSTERS
 from lattice.features.nodes.service.drains import DrainTerms, FailedNodeDrain, in_service
 from lattice.features.nodes.service.nodes import NodeOperations, NodeService
 from lattice.foundation.foundation import Foundation
@@ -18,6 +18,7 @@ def bindings(service: NodeService, operations: NodeOperations) -> tuple[AnyBindi
     return (
         LIST_NODES.to(lambda _, asked: service.nodes(frozenset(asked.states), asked.partition)),
         GET_NODE.to(lambda actor, asked: service.node(actor, asked.name)),
+        LIST_VCLUSTERS.to(lambda _actor, _asked: service.vclusters()),
         *(_act(operations, each) for each in NodeAct),
     )
 
@@ -33,7 +34,7 @@ def wire(foundation: Foundation, terms: DrainTerms | None = None) -> Wiring:
 
     With `terms` a loop drains failed nodes; with None the site drains nodes itself.
     """
-    service = NodeService(foundation.scheduler, foundation.presences)
+    service = NodeService(foundation.scheduler, foundation.presences, lambda: foundation.views)
     operations = NodeOperations(foundation.scheduler, foundation.operator, foundation.journal)
     loops = () if terms is None else (_draining(foundation, terms),)
     return Wiring(bindings=bindings(service, operations), loops=loops)

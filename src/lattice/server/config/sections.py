@@ -280,6 +280,12 @@ class SlurmSection:
         "Goes before `scontrol update` when nodes are drained and the like, for instance "
         "`[sudo, -n, -u, slurm]`. Empty: the server's own user does it, if Slurm lets it.",
     )
+    manage_with: tuple[str, ...] = setting(
+        (),
+        "Goes before `sacctmgr` when tenants are made or their limits are changed, for instance "
+        "`[sudo, -n, -u, slurm, /usr/local/libexec/lattice-sacctmgr]`. Empty: the server's own "
+        "user does it, if Slurm lets it.",
+    )
     poll_interval_s: float = setting(
         1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
     )

@@ -63,6 +63,105 @@ class GetNodeRequest(_message.Message):
 Global___GetNodeRequest: _TypeAlias = GetNodeRequest  # noqa: Y015
 
 @_typing.final
+class ListVclustersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVclustersRequest: _TypeAlias = ListVclustersRequest  # noqa: Y015
+
+@_typing.final
+class VclusterList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VCLUSTERS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def vclusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VclusterCard]: ...
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[_source_pb2.Source]: ...
+    def __init__(
+        self,
+        *,
+        vclusters: _abc.Iterable[Global___VclusterCard] | None = ...,
+        sources: _abc.Iterable[_source_pb2.Source] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources", "vclusters", b"vclusters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VclusterList: _TypeAlias = VclusterList  # noqa: Y015
+
+@_typing.final
+class VclusterCard(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    QOS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: _builtins.str
+    partition: _builtins.str
+    qos: _builtins.str
+    """Empty: any."""
+    nodes: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStateCount]:
+        """Only states that some node is in."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        partition: _builtins.str = ...,
+        qos: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        states: _abc.Iterable[Global___NodeStateCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "nodes", b"nodes", "partition", b"partition", "qos", b"qos", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VclusterCard: _TypeAlias = VclusterCard  # noqa: Y015
+
+@_typing.final
+class NodeStateCount(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    nodes: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeStateCount: _TypeAlias = NodeStateCount  # noqa: Y015
+
+@_typing.final
 class OperateNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

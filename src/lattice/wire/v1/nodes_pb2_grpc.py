@@ -44,6 +44,11 @@ class NodeServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeCard.FromString,
                 _registered_method=True)
+        self.ListVclusters = channel.unary_unary(
+                '/lattice.v1.NodeService/ListVclusters',
+                request_serializer=lattice_dot_v1_dot_nodes__pb2.ListVclustersRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_nodes__pb2.VclusterList.FromString,
+                _registered_method=True)
         self.DrainNode = channel.unary_unary(
                 '/lattice.v1.NodeService/DrainNode',
                 request_serializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
@@ -76,6 +81,12 @@ class NodeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetNode(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListVclusters(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,6 +131,11 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeCard.SerializeToString,
+            ),
+            'ListVclusters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVclusters,
+                    request_deserializer=lattice_dot_v1_dot_nodes__pb2.ListVclustersRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_nodes__pb2.VclusterList.SerializeToString,
             ),
             'DrainNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainNode,
@@ -196,6 +212,33 @@ class NodeService(object):
             '/lattice.v1.NodeService/GetNode',
             lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.SerializeToString,
             lattice_dot_v1_dot_nodes__pb2.NodeCard.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVclusters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.NodeService/ListVclusters',
+            lattice_dot_v1_dot_nodes__pb2.ListVclustersRequest.SerializeToString,
+            lattice_dot_v1_dot_nodes__pb2.VclusterList.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,7 @@ class NodeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> NodeServiceAsyncStub: ...
     ListNodes: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]
     GetNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]
+    ListVclusters: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.ListVclustersRequest, _nodes_pb2.VclusterList]
     DrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
     """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
@@ -46,6 +47,7 @@ class NodeServiceAsyncStub(NodeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListNodes: _aio.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]  # type: ignore[assignment]
     GetNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]  # type: ignore[assignment]
+    ListVclusters: _aio.UnaryUnaryMultiCallable[_nodes_pb2.ListVclustersRequest, _nodes_pb2.VclusterList]  # type: ignore[assignment]
     DrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
     """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
@@ -68,6 +70,13 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _nodes_pb2.GetNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_nodes_pb2.NodeCard, _abc.Awaitable[_nodes_pb2.NodeCard]]: ...
+
+    @_abc_1.abstractmethod
+    def ListVclusters(
+        self,
+        request: _nodes_pb2.ListVclustersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_nodes_pb2.VclusterList, _abc.Awaitable[_nodes_pb2.VclusterList]]: ...
 
     @_abc_1.abstractmethod
     def DrainNode(

@@ -54,6 +54,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     SWITCH_TELEMETRY: _Permission.ValueType  # 20
     """How closely a job is measured: the owner alone."""
     LOCK_ACCESS: _Permission.ValueType  # 21
+    VIEW_TENANTS: _Permission.ValueType  # 22
+    """A tenant admin: the own tenant alone."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -85,6 +87,8 @@ VIEW_SHARES: Permission.ValueType  # 19
 SWITCH_TELEMETRY: Permission.ValueType  # 20
 """How closely a job is measured: the owner alone."""
 LOCK_ACCESS: Permission.ValueType  # 21
+VIEW_TENANTS: Permission.ValueType  # 22
+"""A tenant admin: the own tenant alone."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

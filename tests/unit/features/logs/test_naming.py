@@ -57,7 +57,12 @@ class StaleScheduler(InMemoryScheduler):
 
     newer: tuple[Allocation, ...] = ()
 
-    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
+    async def fresh(
+        self,
+        *,
+        nodes: bool = False,
+        accounts: bool = False,  # noqa: ARG002
+    ) -> SchedulerReading:
         if self.newer:
             self.allocations, self.down = list(self.newer), False
         reading = await super().fresh(nodes=nodes)

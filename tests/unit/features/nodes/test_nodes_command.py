@@ -7,7 +7,7 @@ import pytest
 
 from lattice.base.errors import UsageError
 from lattice.base.text import cells
-from lattice.features.nodes.command import nodes
+from lattice.features.nodes.command import VCLUSTERS, nodes
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell
 
@@ -139,3 +139,22 @@ def test_the_card_has_all_of_it_and_nothing_that_acts_on_a_terminal() -> None:
     assert nodes(shell, name="n3", state=(), partition=None, by=None) == 0
     assert "n3  ● ready (failure)" in shell.out
     assert "Health      failure; first␛[2J; second" in shell.out
+
+
+def test_vclusters_are_a_row_each() -> None:
+    train = {
+        "name": "train",
+        "kind": "hpc",
+        "partition": "gpu",
+        "qos": "",
+        "nodes": 3,
+        "states": [{"state": "ready", "nodes": 2}, {"state": "down", "nodes": 1}],
+    }
+    lost = train | {"name": "lost\x1b", "qos": "high", "nodes": 0, "states": []}
+    shell = FakeShell({"/v1/vclusters": {"vclusters": [train, lost], "sources": []}})
+    assert VCLUSTERS.run(shell) == 0
+    assert shell.out.splitlines()[1].split(maxsplit=5) == [
+        *("train", "hpc", "gpu", "any", "3", "2 ready, 1 down"),
+    ]
+    assert "no nodes" in shell.out
+    assert "\x1b" not in shell.out

@@ -11,6 +11,7 @@ partitions.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,12 +28,16 @@ from lattice.domain.operation import Admitted, AllExcept, NodeAct, NodeOperator
 from lattice.domain.presence import PresenceReading, Presences, with_agent
 from lattice.domain.scheduler import LiveCluster, Scheduler, SchedulerReading
 from lattice.domain.source import Source
+from lattice.domain.vcluster import Vcluster, Vclusters
 from lattice.features.nodes.model import (
     LONGEST_REASON,
     NodeActs,
     NodeCard,
     NodeList,
     NodeOutcome,
+    NodeStateCount,
+    VclusterCard,
+    VclusterList,
     already,
     refusal,
 )
@@ -70,9 +75,15 @@ def other_tenant_on(
 class NodeService:
     """Answers from the last snapshots of Slurm and of the agents, with their age."""
 
-    def __init__(self, scheduler: Scheduler, presences: Presences) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        presences: Presences,
+        views: Callable[[], Vclusters] = Vclusters,
+    ) -> None:
         self._scheduler = scheduler
         self._presences = presences
+        self._views = views
 
     async def nodes(self, states: frozenset[NodeState], partition: str) -> NodeList:
         """Return all nodes, or those in some states or in a partition."""
@@ -88,6 +99,22 @@ class NodeService:
             sources=_sources(reading, agents),
         )
 
+    async def vclusters(self) -> VclusterList:
+        """Return all views, each with the nodes of its partition."""
+        reading, agents = self._scheduler.live(), self._presences.presences()
+        states: dict[str, Counter[NodeState]] = {}
+        for node in reading.cluster.nodes:
+            state = with_agent(node, agents).state
+            for partition in node.partitions:
+                states.setdefault(partition, Counter())[state] += 1
+        return VclusterList(
+            vclusters=tuple(
+                _vcluster(each, states.get(each.partition, Counter()))
+                for each in self._views().views
+            ),
+            sources=_sources(reading, agents),
+        )
+
     async def node(self, actor: Actor, name: str) -> NodeCard:
         """Return one node. Raises `NotFound`, or `Unavailable` while slurmctld does not answer."""
         reading, agents = self._scheduler.live(), self._presences.presences()
@@ -99,6 +126,19 @@ class NodeService:
             allocations=_visible_on(name, actor, reading),
             sources=_sources(reading, agents),
         )
+
+
+def _vcluster(view: Vcluster, counts: Counter[NodeState]) -> VclusterCard:
+    return VclusterCard(
+        name=view.name,
+        kind=view.kind,
+        partition=view.partition,
+        qos=view.qos,
+        nodes=counts.total(),
+        states=tuple(
+            NodeStateCount(state=each, nodes=counts[each]) for each in NodeState if counts[each]
+        ),
+    )
 
 
 def _sources(reading: SchedulerReading, agents: PresenceReading) -> tuple[Source, ...]:
