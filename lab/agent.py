@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from lab import addresses, slurm_config
+from lab.certificates import Authority
 from lab.files import give, owned_folder
 from lab.gpus import NodeGpus
 from lab.helper import NODE_PYTHON, NodeHelper
@@ -29,6 +30,8 @@ from lattice.base.clock import SystemClock
 EXECUTABLE = NODE_PYTHON.parent / "lattice-agent"
 REPLICAS = tuple(f"{each}:{addresses.SERVER_AGENT_PORT}" for each in addresses.SERVER_ADDRESSES)
 
+SPIFFE_DOMAIN = "lab.example"
+
 
 class ClusterIdentity:
     """The authority of nodes and replicas, and the key of grants, as the servers have them."""
@@ -36,6 +39,8 @@ class ClusterIdentity:
     def __init__(self, layout: Layout) -> None:
         folder = layout.state / "identity"
         self.paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", layout.state / "grant.key")
+        self.spiffe_bundle = folder / "spiffe.pem"
+        """The authorities of `SPIFFE_DOMAIN`. Nobody has the key until a story puts its own in."""
 
     def prepare(self) -> None:
         """Make them if this lab has none yet."""
@@ -43,6 +48,9 @@ class ClusterIdentity:
         self.paths.ca_cert.parent.chmod(0o755)
         for path in self.paths.all():
             give(path, SERVER_USER)
+        if not self.spiffe_bundle.exists():
+            made = Authority.create(self.spiffe_bundle.parent / "spiffe")
+            self.spiffe_bundle.write_bytes(made.certificate.read_bytes())
 
     @property
     def authority(self) -> ClusterAuthority:

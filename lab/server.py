@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from lab import addresses, slurm_config
-from lab.agent import ClusterIdentity
+from lab.agent import SPIFFE_DOMAIN, ClusterIdentity
 from lab.certificates import SERVER_NAMES, Authority, Leaf
 from lab.cgroup import ControlGroup, Hierarchies
 from lab.command import LabError
@@ -118,7 +118,12 @@ class Server:
                 "lane_listen": f"{self.address}:{addresses.SERVER_LANE_PORT}",
             },
         }
-        identity = ClusterIdentity(self._layout).paths
+        cluster = ClusterIdentity(self._layout)
+        identity = cluster.paths
+        sections["api"]["spiffe"] = {
+            "trust_domain": SPIFFE_DOMAIN,
+            "bundle": str(cluster.spiffe_bundle),
+        }
         sections["identity"] = {
             "ca_cert": str(identity.ca_cert),
             "ca_key": str(identity.ca_key),

@@ -218,10 +218,10 @@ class AgentIdentity:
         held = self.held
         if found.certificate == held.certificate:
             return
-        if held.origin == SPIRE:
+        if held.origin == SPIRE and held.peer.spiffe_id == found.peer.spiffe_id:
             self._adopt(_with_facts(found, held))
         else:
-            # SPIRE was away, or servers refused it: what works now stays until they accept this.
+            # Servers may refuse this one: what works now stays until they accept it.
             self._adopt(await spire.described(found, self.replicas))
         _log.info("certificate from SPIRE", extra={"until": found.peer.not_after.isoformat()})
 
