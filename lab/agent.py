@@ -107,12 +107,14 @@ class Agent:
         """Keys of its configuration that differ from the usual, from the next start on."""
         self.environment: dict[str, str] = {}
         """Likewise of its environment."""
+        self.python = NODE_PYTHON
+        """What runs it, likewise."""
         self.gpus = NodeGpus(node, layout)
         self.environment.update(self.gpus.environment)
         self._layout = layout
         self.process = Process(
             self.name,
-            [str(EXECUTABLE), "--config", str(self.config_file)],
+            lambda: [str(self.python.parent / EXECUTABLE.name), "--config", str(self.config_file)],
             layout,
             room,
             user=AGENT_USER,

@@ -28,10 +28,12 @@ class Gate:
         self.public_keys = self.folder / "grant-keys"
         # Not the console script: it may be missing where the project was installed before it had
         # one, and isolated Python is how the unit of a real site starts it too.
+        self.python = LAB_PYTHON
+        """What runs it, from the next start on."""
         self.process = Process(
             self.name,
-            [
-                *(str(LAB_PYTHON), "-I", "-m", "lattice.helper", "--role", "gate"),
+            lambda: [
+                *(str(self.python), "-I", "-m", "lattice.helper", "--role", "gate"),
                 *("--socket", str(self.socket), "--allow-user", SERVER_USER),
                 *("--grant-keys", str(self.public_keys), "--slurm-conf", str(layout.slurm_conf)),
                 *("--timeout-s", "8"),

@@ -22,10 +22,10 @@ NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or LAB_PYTHON)
 """The Python of agents and helpers. That of another checkout runs nodes of another release."""
 
 
-def helper_argv(node: str, folder: Path) -> list[str]:
+def helper_argv(node: str, folder: Path, python: Path = NODE_PYTHON) -> list[str]:
     """The command line. Not the console script: isolated Python is how a site's unit starts it."""
     return [
-        *(str(NODE_PYTHON), "-I", "-m", "lattice.helper", "--role", "node", "--place", node),
+        *(str(python), "-I", "-m", "lattice.helper", "--role", "node", "--place", node),
         *("--socket", str(folder / "socket"), "--allow-user", AGENT_USER),
         *("--grant-keys", str(folder / "grant-keys")),
     ]
@@ -57,10 +57,12 @@ class NodeHelper:
         self.socket = self.folder / "socket"
         self.environment: dict[str, str] = {}
         """What differs from the usual in its environment, from the next start on."""
+        self.python = NODE_PYTHON
+        """What runs it, likewise."""
         self._layout = layout
         self.process = Process(
             self.name,
-            [*helper_argv(node, self.folder), *flags],
+            lambda: [*helper_argv(node, self.folder, self.python), *flags],
             layout,
             room,
             env=self.environment,

@@ -46,7 +46,7 @@ class Process:
     def __init__(
         self,
         name: str,
-        argv: Sequence[str],
+        argv: Sequence[str] | Callable[[], Sequence[str]],
         layout: Layout,
         room: Room,
         *,
@@ -59,8 +59,9 @@ class Process:
         stop_signal: signal.Signals = signal.SIGTERM,
         grace_s: float = 10.0,
     ) -> None:
+        """`argv` is asked at each start, where it is a function."""
         self.name = name
-        self._argv = list(argv)
+        self._words = argv
         self._room = room
         self._user = user
         self._env = {} if env is None else env
@@ -133,12 +134,13 @@ class Process:
         The wrappers before it run as root and must not see them: with `LD_PRELOAD`, libfaketime
         would make a semaphore there that the program then can't open.
         """
+        argv = self._words() if callable(self._words) else self._words
         if not self._env:
-            return self._argv
+            return argv
         return [
             "/usr/bin/env",
             *(f"{name}={value}" for name, value in self._env.items()),
-            *self._argv,
+            *argv,
         ]
 
     def _forked(self, parent: int) -> int:

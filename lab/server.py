@@ -56,8 +56,13 @@ class Server:
         *,
         settings: Mapping[str, dict[str, Any]],
     ) -> None:
-        """`settings` are sections and keys of the configuration that differ from the usual."""
+        """`settings` are sections and keys of the configuration that differ from the usual.
+
+        A key that is None is left out.
+        """
         self._settings = settings
+        self.python = LAB_PYTHON
+        """What runs it, from the next start on."""
         self.name = f"server-{number}"
         self.address = addresses.SERVER_ADDRESSES[number - 1]
         self.url = f"https://{self.address}:{addresses.SERVER_REST_PORT}"
@@ -76,7 +81,7 @@ class Server:
         """Of its process, from the next start on."""
         self.process = Process(
             self.name,
-            [str(EXECUTABLE), "--config", str(self.config_file), *single],
+            lambda: [str(self._program), "--config", str(self.config_file), *single],
             layout,
             self._room,
             user=SERVER_USER,
@@ -84,6 +89,10 @@ class Server:
             cwd=f"/home/{SERVER_USER}",
             probe=self.healthy,
         )
+
+    @property
+    def _program(self) -> Path:
+        return self.python.parent / "lattice-server"
 
     def prepare(self, authority: Authority) -> None:
         """A certificate and the configuration file."""
@@ -93,7 +102,7 @@ class Server:
 
     def bootstrap(self) -> None:
         """Begin the state in etcd; harmless where a lab of this name has begun it before."""
-        argv = [str(EXECUTABLE), "--config", str(self.config_file), "--bootstrap"]
+        argv = [str(self._program), "--config", str(self.config_file), "--bootstrap"]
         self._group.create()
         done = self._room.run(argv, user=SERVER_USER, check=False)
         if done.returncode != 0 and "bootstrapped already" not in done.stderr:
@@ -149,7 +158,8 @@ class Server:
             ]
         sections |= self._engines()
         for name, keys in self._settings.items():
-            sections[name] = sections.get(name, {}) | keys
+            changed = sections.get(name, {}) | keys
+            sections[name] = {key: value for key, value in changed.items() if value is not None}
         return sections
 
     def _engines(self) -> dict[str, Any]:

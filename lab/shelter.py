@@ -16,6 +16,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from lab.earlier import RELEASES
 from lab.other_python import PYTHONS
 from lab.slurm_root import ROOTS, SlurmRoot
 
@@ -97,7 +98,7 @@ def kept_paths(root: SlurmRoot | None = None) -> list[str]:
     if root is None:
         below = {path for path in needed if any(path.is_relative_to(home) for home in _HOMES)}
     else:
-        below = needed | {each for each in (ROOTS, PYTHONS, _MODULES) if each.exists()}
+        below = needed | {each for each in (ROOTS, PYTHONS, RELEASES, _MODULES) if each.exists()}
         if Path(sys.base_prefix) == Path("/usr"):
             # A Python of the distribution: its release stands in the names of its files.
             files = {Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))}

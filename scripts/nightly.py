@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 from xml.etree import ElementTree as ET
 
+from lab.earlier import EARLIER
 from lab.other_python import RELEASES, OtherPython
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,13 @@ _STORIES = "not long and not timing and not vm and (story or (contract and lab))
 """As in .ci/run."""
 _THREE_LABS = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+OLDER_AGENTS = (
+    *("tests/e2e/test_attach.py", "tests/e2e/test_attach_faults.py", "tests/e2e/test_links.py"),
+    *("tests/e2e/test_log_faults.py", "tests/e2e/test_logs.py", "tests/e2e/test_nodes_admin.py"),
+    *("tests/e2e/test_output_files.py", "tests/e2e/test_telemetry_mode.py"),
+    *("tests/e2e/test_top.py", "tests/e2e/test_watch.py"),
+)
+"""Whose stories in the gate also hold with agents and helpers of earlier releases."""
 FUZZ_S = 120
 """For each target, two at a time: a dozen of them take twelve minutes."""
 SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare", "gaps")
@@ -127,6 +135,21 @@ def _python(version: str) -> Runner:
         return replace(found, tests={}) + stories(folder, deadline_s)
 
     return run
+
+
+def _older_agents(folder: Path, deadline_s: float) -> Tally:
+    """Stories of the gate with agents of each earlier release, on a Slurm that they know."""
+    found = Tally()
+    for release in EARLIER:
+        release.ensure()
+        environment = {
+            "LATTICE_LAB_SLURM": "22.05",
+            "LATTICE_LAB_NODE_PYTHON": str(release.python),
+        }
+        stories = _pytest(*_TWO_LABS, "-m", _STORIES, *OLDER_AGENTS, **environment)
+        ended = stories(folder, deadline_s)
+        found += replace(ended, failures=[f"{release.name}: {each}" for each in ended.failures])
+    return found
 
 
 def _soaks(folder: Path, deadline_s: float) -> Tally:
@@ -219,6 +242,7 @@ PARTS: dict[str, Runner] = {
         for part, environment in SLURM_PARTS.items()
     },
     **{f"python-{version}": _python(version) for version in RELEASES},
+    "older-agents": _older_agents,
     "machine": _pytest("-s", "tests/machine"),
     "timing": _pytest("-m", "timing and not vm", "tests"),
     "properties": _pytest(
