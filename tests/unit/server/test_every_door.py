@@ -137,6 +137,8 @@ RESERVED = {
     # Tenant admins too, of nodes that serve no other tenant; n1 serves both.
     "DRAIN_NODES": _OPERATES,
     "LOCK_ACCESS": _OPERATES | _TENANT_ADMINS,
+    "VIEW_TENANTS": frozenset({"SystemAdmin", "SystemAdmin by claim"}) | _TENANT_ADMINS,
+    "MANAGE_TENANTS": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
 }
 
 
@@ -179,6 +181,8 @@ NOTHING_THERE = {
     "lattice.v1.PrometheusService/QueryInstant": 400,
     "lattice.v1.PrometheusService/QueryRange": 400,
     "lattice.v1.PrometheusService/ListSeries": 400,
+    # n1 is no tenant.
+    "lattice.v1.TenantService/GetTenant": 404,
     # A terminal is a WebSocket; tests/integration/test_attach_socket.py knocks there.
     "lattice.v1.AttachService/Attach": 405,
 }
