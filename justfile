@@ -62,6 +62,7 @@ generate:
     python scripts/sdk.py
     python scripts/command_table.py
     python scripts/reference.py
+    PYTHONPATH=. python scripts/reference_metrics.py
     python scripts/reference_config.py --write
     PYTHONPATH=. python scripts/openapi.py
     PYTHONPATH=. python scripts/golden.py

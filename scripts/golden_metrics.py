@@ -1,6 +1,7 @@
 """Names, kinds and labels of what a server and an agent show on their pages of metrics.
 
-Both are put together as the programs do it, with everything switched on and nothing behind them.
+The server's are those of its catalogue; a test compares a real page with it. The pages are put
+together as the programs do it, with everything switched on and nothing behind them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lattice.domain.metric import CATALOGUE, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.section import LogsSection
+from lattice.foundation.server_series import SERIES
 from lattice.server.cluster.agents import as_single_server
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
@@ -41,15 +43,27 @@ _NOBODY = "http://127.0.0.1:9"
 _SILENT = structlog.make_filtering_bound_logger(logging.CRITICAL)
 _TYPE = re.compile(r"# TYPE (\w+) (\w+)")
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} \S+( \d+)?")
+_VALUES = {"le": "0.001"}
 _LABEL = re.compile(r'(\w+)="')
 
 
 def metrics() -> str:
     """A line each, by page."""
-    with _silence(), tempfile.TemporaryDirectory() as folder:
-        server = asyncio.run(server_metrics(Path(folder)))
-        agent = asyncio.run(agent_metrics(Path(folder)))
+    server = _sorted(_line(each.name, each.kind, each.labels) for each in SERIES.values())
+    agent = _of_page(agent_text())
     return "\n".join(["lattice-server", *server, "", "lattice-agent", *agent]) + "\n"
+
+
+def server_text() -> str:
+    """The page of a server with everything switched on, on which nothing was counted yet."""
+    with _silence(), tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_server_page(Path(folder)))
+
+
+def agent_text() -> str:
+    """The page of a node on which every metric of the catalogue was measured."""
+    with _silence(), tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_agent_page(Path(folder)))
 
 
 @contextmanager
@@ -63,8 +77,7 @@ def _silence() -> Iterator[None]:
         logging.disable(before)
 
 
-async def server_metrics(folder: Path) -> list[str]:
-    """Every family in the registry; a histogram's parts are its own."""
+async def _server_page(folder: Path) -> str:
     log = structlog.wrap_logger(None, wrapper_class=_SILENT)
     config = as_single_server(
         ServerConfig(
@@ -89,25 +102,10 @@ async def server_metrics(folder: Path) -> list[str]:
         own_metrics = ground.foundation.own_metrics
         own_metrics.show_pauses(LoopPauses())
         show_connections(own_metrics, open_connections(config.api))
-        # Labels of what nothing was counted of yet stand nowhere else.
-        collectors = [*own_metrics.registry._collector_to_names]  # noqa: SLF001
-        return _sorted(
-            _line(_shown(each.name, each.type), each.type, _labels(each) or _labels(collector))
-            for collector in collectors
-            for each in collector.collect()
-        )
+        return own_metrics.text()
 
 
-def _shown(name: str, kind: str) -> str:
-    return f"{name}_total" if kind == "counter" else name
-
-
-def _labels(described: Any) -> tuple[str, ...]:
-    return tuple(getattr(described, "_labelnames", ()))
-
-
-async def agent_metrics(folder: Path) -> list[str]:
-    """The page of a node on which every metric of the catalogue was measured."""
+async def _agent_page(folder: Path) -> str:
     clock = SystemClock()
     now = clock.now().timestamp()
     file = folder / "agent.yaml"
@@ -126,13 +124,18 @@ async def agent_metrics(folder: Path) -> list[str]:
         lambda: process_figures(supervisor, LoopPauses()),
     )
     samples = tuple(
-        Sample(each.name, 1.0, now, labels=labelled(**dict.fromkeys(each.label_names, "x")))
+        Sample(
+            each.name,
+            1.0,
+            now,
+            labels=labelled(**{label: _VALUES.get(label, "x") for label in each.label_names}),
+        )
         for each in CATALOGUE.values()
     )
     made.snapshots.measured(JobSnapshot(JobIdentity("b", 7, 1, now - 60), now, 30.0, samples))
     try:
         async with supervisor.running(Loop("a loop", asyncio.Event().wait, OnFailure.RESTART)):
-            return _of_page(made.metrics_page())
+            return made.metrics_page()
     finally:
         made.close()
 
@@ -140,7 +143,11 @@ async def agent_metrics(folder: Path) -> list[str]:
 def _of_page(text: str) -> list[str]:
     kinds = dict(_TYPE.findall(text))
     labels = {name: tuple(_LABEL.findall(inner)) for name, inner, _ in _SAMPLE.findall(text)}
-    return _sorted(_line(name, kind, labels[name]) for name, kind in kinds.items())
+    named = {
+        **labels,
+        **{name: labels.get(f"{name}_bucket", ()) for name in kinds if name not in labels},
+    }
+    return _sorted(_line(name, kind, named[name]) for name, kind in kinds.items())
 
 
 def _line(name: str, kind: str, labels: tuple[str, ...]) -> str:

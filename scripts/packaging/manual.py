@@ -35,6 +35,7 @@ _FILES = {
         ("/etc/default/lattice-server", "OPTIONS= for the unit, and variables."),
         ("/usr/share/doc/lattice-server/examples", "Configurations to begin with."),
         ("/usr/share/lattice/grafana", "Dashboards for Grafana."),
+        ("/usr/share/lattice/alerts", "Alert rules for Prometheus, with their tests."),
         ("/var/lib/lattice", "The server's own state."),
     ),
     "lattice-agent": (

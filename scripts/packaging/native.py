@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.packaging.command import INFRA, MACHINES, commit_time, run, tool, version
 from scripts.packaging.manual import completion, manual
-from scripts.packaging.parts import LICENCE, Part, configuration, dashboards
+from scripts.packaging.parts import LICENCE, Part, configuration, shared_files
 from scripts.packaging.python_tree import NEWEST_GLIBC, PREFIX, PythonTree
 
 FORMATS = ("deb", "rpm")
@@ -128,10 +128,11 @@ def _contents(part: Part, tree: Path) -> list[Entry]:
     if part.samples:
         found.append({"dst": f"{shared}/examples", "type": "dir"})
     if part.folder == "server":
-        found += [
-            {"dst": f"/usr/share/{each}", "type": "dir"} for each in ("lattice", "lattice/grafana")
-        ]
-        found += [_plain(each, f"/usr/share/lattice/grafana/{each.name}") for each in dashboards()]
+        found.append({"dst": "/usr/share/lattice", "type": "dir"})
+        for name, files in shared_files().items():
+            folder = f"/usr/share/lattice/{name}"
+            found.append({"dst": folder, "type": "dir"})
+            found += [_plain(each, f"{folder}/{each.name}") for each in files]
     if part.folder == "cli":
         found += _completions(tree)
     return found

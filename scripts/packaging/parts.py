@@ -97,9 +97,9 @@ def configuration(part: Part) -> tuple[Path, str] | None:
     return file, f"/etc/lattice/{name}.yaml"
 
 
-def dashboards() -> tuple[Path, ...]:
-    """What Grafana imports."""
-    return tuple(sorted((INFRA / "grafana").iterdir()))
+def shared_files() -> dict[str, tuple[Path, ...]]:
+    """What Grafana and Prometheus load, by folder."""
+    return {name: tuple(sorted((INFRA / name).iterdir())) for name in ("alerts", "grafana")}
 
 
 LICENCE = ROOT / "LICENSE"

@@ -33,6 +33,8 @@ from lattice.features.logs import wiring as logs
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
+from lattice.features.monitoring import wiring as monitoring
+from lattice.features.monitoring.service.ended import ENDED
 from lattice.features.nodes import wiring as nodes_wiring
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
@@ -53,6 +55,7 @@ from lattice.server.measurement import agreed_modes
 from tests.fakes.agent_site import agent_parts
 from tests.fakes.attached import AttachReplica
 from tests.fakes.echoing_nodes import EchoingNodes
+from tests.fakes.expiries import FixedExpiries
 from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
@@ -132,6 +135,7 @@ def composed(
             description=Description(lambda: faces.rest).text,
         ),
         doctor.wire(base, InMemoryInspection()),
+        monitoring.wire(base, InMemoryStateView(state, ENDED), FixedExpiries()),
         agents_wiring.wire(agents.enrolment, agents.trust),
         link.wire(base, access),
         Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ("config", "infra/systemd", "infra/grafana")
+SHARED = ("config", "infra/systemd", "infra/grafana", "infra/alerts")
 
 
 @pytest.fixture(scope="module")

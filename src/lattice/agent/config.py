@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
-from lattice.agent.metrics_endpoint import metrics_address
 from lattice.agent.sections import AgentConfig, SpireSection
 from lattice.base.config import ConfigReport, load, refused
+from lattice.base.metrics_endpoint import local_metrics_address
 from lattice.domain.joinkey import BadJoinKey, JoinKey, read_join_key
 from lattice.domain.peer import BadName, checked_name
 from lattice.domain.spiffe import BadTemplate, NodePath, workload_address
@@ -148,7 +148,7 @@ def _join_key(file: Path, report: ConfigReport) -> JoinKey | None:
 
 def _check_measuring(config: AgentConfig, report: ConfigReport) -> None:
     try:
-        metrics_address(config.metrics.listen)
+        local_metrics_address(config.metrics.listen)
     except ValueError:
         report.problem(
             "metrics.listen",

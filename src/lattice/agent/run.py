@@ -64,14 +64,29 @@ def process_figures(supervisor: Supervisor, pauses: LoopPauses) -> Iterator[Expo
         yield ExposedFigure(
             "lattice_loop_failures_total",
             counter,
-            "failures of background loops",
+            "Failures of a background loop since the agent started. Each is a defect.",
             float(count),
             (("loop", name),),
         )
     for name, kind, text, value in (
-        ("longest_pause_seconds", gauge, "longest turn of the last minutes", pauses.longest_s),
-        ("busy_seconds_total", counter, "time its turns took", pauses.busy_s),
-        ("turns_total", counter, "turns of the event loop", pauses.turns),
+        (
+            "longest_pause_seconds",
+            gauge,
+            "Longest turn of the event loop in the last one to two minutes.",
+            pauses.longest_s,
+        ),
+        (
+            "busy_seconds_total",
+            counter,
+            "Time that turns of the event loop took.",
+            pauses.busy_s,
+        ),
+        (
+            "turns_total",
+            counter,
+            "Turns of the event loop. Absent on uvloop, where they can't be counted.",
+            pauses.turns,
+        ),
     ):
         if value is not None:
             yield ExposedFigure(f"lattice_event_loop_{name}", kind, text, float(value))

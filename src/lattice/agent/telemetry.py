@@ -12,8 +12,8 @@ from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
 from lattice.agent.gpuhealth import GpuHealthWatch
-from lattice.agent.metrics_endpoint import MetricsEndpoint, metrics_address
 from lattice.base.clock import Clock
+from lattice.base.metrics_endpoint import MetricsEndpoint, local_metrics_address
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import MetricKind
@@ -110,7 +110,7 @@ class TelemetryParts:
         self.job_settings.on_change = self.sampling.nudge
         self.sendings = self._sendings(config.remote_write, linked, plan, share)
         self.feed = MetricFeed(self.snapshots, self.sampling)
-        self._metrics_address = metrics_address(settings.config.metrics.listen)
+        self._metrics_address = local_metrics_address(settings.config.metrics.listen)
 
     @property
     def serving(self) -> dict[StreamKind, Serve]:
@@ -174,14 +174,29 @@ class TelemetryParts:
         stored = sum(each.stored_total for each in self.sendings)
         refused = sum(each.refused_total for each in self.sendings)
         for name, kind, text, value in (
-            ("samples_lost_total", counter, "samples dropped unsent", self.buffer.lost_total),
-            ("samples_stored_total", counter, "samples stored", stored),
-            ("samples_refused_total", counter, "samples refused", refused),
-            ("samples_waiting", gauge, "samples not sent yet", self.buffer.samples),
-            ("buffer_bytes", gauge, "memory they take", self.buffer.size_bytes),
-            ("readings_total", counter, "readings of all probes", self.sampling.readings_total),
-            ("reading_seconds_total", counter, "time they took, waiting included", reading_s),
-            ("cpu_seconds_total", counter, "processor time of the agent", cpu_s),
+            (
+                "samples_lost_total",
+                counter,
+                "Samples dropped unsent because the buffer was full.",
+                self.buffer.lost_total,
+            ),
+            ("samples_stored_total", counter, "Samples that were sent and stored.", stored),
+            ("samples_refused_total", counter, "Samples that were sent and refused.", refused),
+            ("samples_waiting", gauge, "Samples not sent yet.", self.buffer.samples),
+            ("buffer_bytes", gauge, "Memory that these samples take.", self.buffer.size_bytes),
+            (
+                "readings_total",
+                counter,
+                "Times that all probes were read.",
+                self.sampling.readings_total,
+            ),
+            (
+                "reading_seconds_total",
+                counter,
+                "Time these readings took, waiting included.",
+                reading_s,
+            ),
+            ("cpu_seconds_total", counter, "Processor time of the agent.", cpu_s),
         ):
             yield ExposedFigure(f"lattice_agent_{name}", kind, text, float(value))
         yield from self._process()

@@ -93,19 +93,25 @@ CATALOGUE: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         _job("cpu_seconds_total", _COUNTER, "s", "processor time used, user and system"),
-        _job("cpu_cores", _GAUGE, "cores", "cores the job may use on the node", most=1e6),
+        _job("cpu_cores", _GAUGE, "cores", "processor cores the job may use on the node", most=1e6),
         _job("memory_used_bytes", _GAUGE, "bytes", "resident and shared memory"),
         _job("memory_cache_bytes", _GAUGE, "bytes", "page cache that can be given back"),
-        _job("memory_limit_bytes", _GAUGE, "bytes", "beyond it the job is killed"),
+        _job("memory_limit_bytes", _GAUGE, "bytes", "memory beyond which the job is killed"),
         _job("memory_oom_kills_total", _COUNTER, "", "processes killed for want of memory"),
         _job("processes", _GAUGE, "", "processes of the job", most=1e8),
         _job("threads", _GAUGE, "", "threads of the job", most=1e8),
         _job("io_read_bytes_total", _COUNTER, "bytes", "read from storage"),
         _job("io_write_bytes_total", _COUNTER, "bytes", "written to storage"),
-        _job("network_tx_bytes_total", _COUNTER, "bytes", "sent", "scope"),
-        _job("network_rx_bytes_total", _COUNTER, "bytes", "received", "scope"),
-        _job("network_packets_total", _COUNTER, "", "packets, both ways", "scope"),
-        _job("network_errors_total", _COUNTER, "", "packets lost to errors, both ways", "scope"),
+        _job("network_tx_bytes_total", _COUNTER, "bytes", "sent over the network", "scope"),
+        _job("network_rx_bytes_total", _COUNTER, "bytes", "received over the network", "scope"),
+        _job("network_packets_total", _COUNTER, "", "network packets, both ways", "scope"),
+        _job(
+            "network_errors_total",
+            _COUNTER,
+            "",
+            "network packets lost to errors, both ways",
+            "scope",
+        ),
         _job(
             "pressure_seconds_total",
             _COUNTER,
@@ -123,19 +129,32 @@ CATALOGUE: dict[str, Metric] = {
         ),
         _job("tcp_retransmits_total", _COUNTER, "", "TCP segments sent again", "scope"),
         _gpu(
-            "gpu_utilization_percent", _GAUGE, "%", "share of time with a kernel running", most=100
+            "gpu_utilization_percent",
+            _GAUGE,
+            "%",
+            "share of time with a kernel running on the GPU",
+            most=100,
         ),
         _gpu(
-            "gpu_sm_occupancy_percent", _GAUGE, "%", "warps resident, of those possible", most=100
+            "gpu_sm_occupancy_percent",
+            _GAUGE,
+            "%",
+            "warps resident on the GPU, of those possible",
+            most=100,
         ),
-        _gpu("gpu_memory_used_bytes", _GAUGE, "bytes", "memory in use on the card"),
-        _gpu("gpu_memory_total_bytes", _GAUGE, "bytes", "memory of the card"),
-        _gpu("gpu_power_watts", _GAUGE, "W", "power drawn", most=1e5),
-        _gpu("gpu_power_limit_watts", _GAUGE, "W", "power it may draw", most=1e5),
-        _gpu("gpu_energy_joules_total", _COUNTER, "J", "energy drawn since the driver was loaded"),
-        _gpu("gpu_temperature_celsius", _GAUGE, "°C", "temperature of the chip", most=300),
-        _gpu("gpu_clock_sm_hertz", _GAUGE, "Hz", "clock of the processors", most=1e11),
-        _gpu("gpu_clock_memory_hertz", _GAUGE, "Hz", "clock of the memory", most=1e11),
+        _gpu("gpu_memory_used_bytes", _GAUGE, "bytes", "memory in use on the GPU"),
+        _gpu("gpu_memory_total_bytes", _GAUGE, "bytes", "memory of the GPU"),
+        _gpu("gpu_power_watts", _GAUGE, "W", "power that the GPU draws", most=1e5),
+        _gpu("gpu_power_limit_watts", _GAUGE, "W", "power that the GPU may draw", most=1e5),
+        _gpu(
+            "gpu_energy_joules_total",
+            _COUNTER,
+            "J",
+            "energy that the GPU drew since its driver was loaded",
+        ),
+        _gpu("gpu_temperature_celsius", _GAUGE, "°C", "temperature of the GPU", most=300),
+        _gpu("gpu_clock_sm_hertz", _GAUGE, "Hz", "clock of the GPU's processors", most=1e11),
+        _gpu("gpu_clock_memory_hertz", _GAUGE, "Hz", "clock of the GPU's memory", most=1e11),
         _gpu(
             "gpu_throttled",
             _GAUGE,
@@ -148,13 +167,13 @@ CATALOGUE: dict[str, Metric] = {
             "gpu_ecc_corrected_total",
             _COUNTER,
             "",
-            "memory errors corrected since the driver was loaded",
+            "GPU memory errors corrected since the driver was loaded",
         ),
         _gpu(
             "gpu_ecc_uncorrected_total",
             _COUNTER,
             "",
-            "memory errors not corrected since the driver was loaded",
+            "GPU memory errors not corrected since the driver was loaded",
         ),
         _gpu("gpu_pcie_tx_bytes_per_second", _GAUGE, "bytes/s", "sent over PCIe"),
         _gpu("gpu_pcie_rx_bytes_per_second", _GAUGE, "bytes/s", "received over PCIe"),
@@ -162,11 +181,13 @@ CATALOGUE: dict[str, Metric] = {
             "gpu_nvlink_bytes_total",
             _COUNTER,
             "bytes",
-            "over NVLink, both ways",
+            "moved over NVLink, both ways",
             # One GPU moves a petabyte in twenty minutes.
             most=_ZETTABYTE,
         ),
-        _gpu("gpu_xid_total", _COUNTER, "", "errors the driver reported, by `xid`", "xid"),
+        _gpu(
+            "gpu_xid_total", _COUNTER, "", "errors that the GPU's driver reported, by `xid`", "xid"
+        ),
     )
 }
 """Every series that an agent may send. Other names are refused."""

@@ -55,6 +55,10 @@ class LoggedJournal:
         """Record an act, or an attempt at one, on the cluster."""
         self._log.info("act", act=act, target=target, sub=sub, detail=detail)
 
+    def finished(self, rpc: str, code: str, seconds: float) -> None:
+        """Count a gRPC call, with how long it took."""
+        self._figures.grpc_seconds.labels(rpc, code).observe(seconds)
+
     def defect(self, rpc: str, error: BaseException) -> None:
         self._figures.calls.labels(rpc, "defect").inc()
         self._log.error("defect", rpc=rpc, exc_info=error)

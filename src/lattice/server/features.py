@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from lattice.adapters.munge import MungeReader
 from lattice.adapters.pki.files import believed_keys
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
 from lattice.features.attach import wiring as attach
@@ -21,6 +23,8 @@ from lattice.features.identity.service import MungeSignIn
 from lattice.features.link import wiring as link
 from lattice.features.locks import wiring as locks
 from lattice.features.logs import wiring as logs
+from lattice.features.monitoring import wiring as monitoring
+from lattice.features.monitoring.service.ended import ENDED
 from lattice.features.nodes import wiring as nodes
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
@@ -35,6 +39,7 @@ from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
 from lattice.server.config.sections import ApiSection
 from lattice.server.foundation import Ground, ServedAgents
+from lattice.server.inspection.expiry import ServerExpiries
 from lattice.server.inspection.inspection import ServerInspection
 from lattice.server.public_names import PublicNames
 
@@ -46,14 +51,18 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     """
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
     lasting = agreed.cluster if agreed.lasts else None
+    inspection = ServerInspection(ground)
     yield health.wire(
         base,
         lasting,
         agreed.note,
         description=description,
         accounting=lambda: ground.scheduler.accounting_error,
+        accounting_age_s=lambda: ground.scheduler.accounting_age_s,
+        members=inspection.member_counts,
     )
-    yield doctor.wire(base, ServerInspection(ground))
+    yield doctor.wire(base, inspection)
+    yield _monitoring(ground, inspection)
     yield identity.wire(base, _discovery(config.api), _munge(ground))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)
@@ -84,6 +93,18 @@ def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     yield top.wire(base, access)
     yield watch.wire(base, access)
     yield diag.wire(base, access, config.diag, asking, asking)
+
+
+def _monitoring(ground: Ground, inspection: ServerInspection) -> Wiring:
+    base = ground.foundation
+    ended = WatchedStateView(base.state, ENDED, base.clock)
+    return monitoring.wire(
+        base,
+        ended,
+        ServerExpiries(ground, inspection),
+        names=ground.config.api.metrics_names,
+        loops=(Loop("state ended", ended.run, OnFailure.RESTART),),
+    )
 
 
 def _munge(ground: Ground) -> MungeSignIn | None:

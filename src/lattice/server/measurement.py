@@ -78,11 +78,9 @@ async def open_measurement(
     snapshots = AgentSnapshots(
         Means(nodes=nodes, signer=signer, clock=clock, find_attempt=attempts.of, modes=modes.of)
     )
+    own_metrics.show(lambda: {"telemetry_nodes_followed": float(snapshots.followed)})
     own_metrics.show(
-        lambda: {
-            "telemetry_allocations_in_debug": float(modes.debugging),
-            "telemetry_nodes_followed": float(snapshots.followed),
-        }
+        lambda: {"telemetry_allocations_in_debug": float(modes.debugging)} if view.source.ok else {}
     )
     own_metrics.watch(lambda: {"telemetry_news_dropped_total": float(snapshots.dropped_total)})
     async with AsyncExitStack() as stack:

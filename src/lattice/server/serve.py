@@ -14,14 +14,16 @@ from contextlib import AsyncExitStack
 import structlog
 
 from lattice.base.clock import SystemClock
+from lattice.base.metrics_endpoint import MetricsEndpoint, metrics_address
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import MANY, settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
+from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener
 from lattice.server.cluster.lane_listener import offered_lanes
-from lattice.server.config.sections import ServerConfig
+from lattice.server.config.sections import ApiSection, ServerConfig
 from lattice.server.features import features
 from lattice.server.foundation import Ground, open_ground
 from lattice.server.listeners.composition import Faces, compose
@@ -33,6 +35,9 @@ from lattice.server.listeners.listeners import (
 )
 from lattice.server.listeners.rest_app import Description
 from lattice.server.tls import ListenerTls
+
+_METRICS_REUSE_S = 1.0
+"""Many scrapers cost no more than one a second."""
 
 
 async def serve(
@@ -69,7 +74,7 @@ async def serve(
             pauses.start()
             systemd.ready(f"serves REST on {config.api.rest_listen}")
             watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
-            async with supervisor.running(watchdog):
+            async with supervisor.running(watchdog, *_metrics_listener(config.api, own_metrics)):
                 await stop.wait()
             systemd.stopping()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
@@ -115,6 +120,14 @@ async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
         ground.config.rate_limits.public_per_minute,
     )
     return faces
+
+
+def _metrics_listener(api: ApiSection, own_metrics: OwnMetrics) -> tuple[Loop, ...]:
+    address = metrics_address(api.metrics_listen)
+    if address is None:
+        return ()
+    endpoint = MetricsEndpoint(address, own_metrics.text, reuse_s=_METRICS_REUSE_S)
+    return (Loop("metrics listener", endpoint.run, OnFailure.RESTART),)
 
 
 def _on_signals(stop: asyncio.Event, tls: ListenerTls) -> None:

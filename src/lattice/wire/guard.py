@@ -33,9 +33,11 @@ from lattice.wire import v1
 from lattice.wire.interceptor import (
     RECHECK_EVERY_S,
     Context,
+    Finished,
     GuardingInterceptor,
     NextChange,
     never_changes,
+    not_timed,
 )
 from lattice.wire.v1 import options_pb2
 from lattice.wire.websocket import SocketCaller, SocketEndpoint, SocketLine, SocketRules
@@ -286,8 +288,9 @@ class GuardInterceptor(GuardingInterceptor):
         *,
         recheck_every_s: float = RECHECK_EVERY_S,
         next_change: NextChange = never_changes,
+        finished: Finished = not_timed,
     ) -> None:
-        super().__init__(on_defect, recheck_every_s, next_change)
+        super().__init__(on_defect, recheck_every_s, next_change, finished)
         self._permissions = permissions
         self._authorise = authorise
 

@@ -7,6 +7,7 @@ admits the caller again during a stream. No message is read before the caller is
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -26,8 +27,14 @@ NextChange: TypeAlias = Callable[[], asyncio.Future[None]]
 
 It fails with an error of the tree if everybody has to.
 """
+Finished: TypeAlias = Callable[[str, str, float], None]
+"""Called after each rpc with its name, the name of its status code, and how long it took."""
 RECHECK_EVERY_S = 60.0
 """How often the caller of an open stream is admitted again, over REST and gRPC alike."""
+
+
+def not_timed(rpc: str, code: str, seconds: float) -> None:
+    """For a listener whose calls nobody measures."""
 
 
 def never_changes() -> asyncio.Future[None]:
@@ -46,7 +53,9 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
         on_defect: Callable[[str, BaseException], None],
         recheck_every_s: float | None = None,
         next_change: NextChange = never_changes,
+        finished: Finished = not_timed,
     ) -> None:
+        self._finished = finished
         self._on_defect = on_defect
         self._recheck_every_s = recheck_every_s
         self._next_change = next_change
@@ -70,6 +79,7 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
             async def admit() -> None:
                 await self.admit(rpc, context)
 
+            begun_s, is_cancelled = time.monotonic(), False
             try:
                 await admit()
                 request = requests if handler.request_streaming else await _only(context)
@@ -80,9 +90,15 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
                 await context.abort(*grpc_status(error))
             except aio.AbortError:
                 raise
+            except asyncio.CancelledError:
+                is_cancelled = True
+                raise
             except Exception as defect:  # noqa: BLE001 - a defect is not disclosed
                 self._on_defect(rpc, defect)
                 await context.abort(*grpc_status(InternalError("Lattice failed here.")))
+            finally:
+                code = "CANCELLED" if is_cancelled else _code(context)
+                self._finished(rpc, code, time.monotonic() - begun_s)
 
         return shape(
             guarded,
@@ -116,6 +132,12 @@ class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
             change.cancel()
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
+
+
+def _code(context: Context) -> str:
+    """The status of a call that ends now; none is OK."""
+    code: Any = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else grpc.StatusCode.OK.name
 
 
 _SHAPES = {

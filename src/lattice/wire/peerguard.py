@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lattice.base.errors import LatticeError, LoginRequired, PermissionRefused
 from lattice.domain.peer import BadName, PeerIdentity, PeerKind, read_uri
 from lattice.domain.spiffe import NodeIds, NodePath, is_spiffe, split_id
-from lattice.wire.interceptor import Context, GuardingInterceptor
+from lattice.wire.interceptor import Context, Finished, GuardingInterceptor, not_timed
 
 _LARGEST_BYTES = 64 * 1024
 _GENERATION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -216,8 +216,9 @@ class PeerGuard(GuardingInterceptor):
         on_defect: Callable[[str, BaseException], None],
         note_use: Callable[[PeerIdentity], Awaitable[None]] = _not_noted,
         read: Callable[[bytes], PeerIdentity] = read_peer,
+        finished: Finished = not_timed,
     ) -> None:
-        super().__init__(on_defect)
+        super().__init__(on_defect, finished=finished)
         self._read = read
         self._note_use = note_use
         self._permissions = permissions

@@ -16,9 +16,9 @@ from grpc import aio
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.config import load_agent_config
-from lattice.agent.metrics_endpoint import MetricsEndpoint, metrics_address
 from lattice.agent.telemetry import LinkedTelemetry, OutputSigns, TelemetryParts
 from lattice.base.errors import ConfigurationError, Unavailable, UsageError
+from lattice.base.metrics_endpoint import MetricsEndpoint, local_metrics_address
 from lattice.domain.alert import AlertRule
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample, labelled
@@ -200,9 +200,9 @@ async def test_a_site_sets_from_where_on_it_is_told(tmp_path: Path) -> None:
 
 
 def test_places_of_the_door() -> None:
-    assert metrics_address("") is None
+    assert local_metrics_address("") is None
     for text in ("unix:/run/m.sock", "/run/m.sock"):
-        place = metrics_address(text)
+        place = local_metrics_address(text)
         assert place is not None
         assert place.path == Path("/run/m.sock")
     for text, host in (
@@ -210,7 +210,7 @@ def test_places_of_the_door() -> None:
         ("[::1]:1", "::1"),
         ("localhost:1", "127.0.0.1"),
     ):
-        place = metrics_address(text)
+        place = local_metrics_address(text)
         assert place is not None
         assert (place.host, place.port) == (host, 1)
 
@@ -230,7 +230,7 @@ async def asked(path: Path, question: bytes) -> bytes:
 
 @asynccontextmanager
 async def door(path: Path) -> AsyncIterator[MetricsEndpoint]:
-    place = metrics_address(f"unix:{path}")
+    place = local_metrics_address(f"unix:{path}")
     assert place is not None
     opened = MetricsEndpoint(place, lambda: "lattice_threads 3.0\n")
     running = asyncio.create_task(opened.run())

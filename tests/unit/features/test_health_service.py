@@ -133,3 +133,47 @@ async def test_readiness_is_a_status_for_load_balancers() -> None:
         answer = await rest.get("/readyz")
         assert (answer.status_code, answer.json()["ready"]) == (200, True)
         assert (await rest.get("/healthz")).json()["engines"]["slurm"]["state"] == "ok"
+
+
+def values(made: HealthService) -> dict[tuple[str, ...], float]:
+    return {(each.series, *each.labels): each.value for each in made.values()}
+
+
+@pytest.mark.spec("OPS-8")
+async def test_engines_are_shown_with_the_age_of_their_newest_answer() -> None:
+    clock = ManualClock()
+    objects, counted = InMemoryObjectStore(clock), [(3, 0)]
+
+    async def members() -> tuple[int, int]:
+        return counted[0]
+
+    engines = EngineWatch(None, objects, clock, members=members)
+    made = HealthService(
+        version="1",
+        scheduler=InMemoryScheduler(clock),
+        engines=engines,
+        accounting=lambda: "slurmdbd gave no answer",
+        accounting_age_s=lambda: 90.0,
+    )
+    before = values(made)
+    assert before["lattice_engine_up", "object_store"] == 0
+    assert ("lattice_engine_answer_age_seconds", "object_store") not in before
+    assert ("lattice_etcd_members", "ok") not in before
+    await engines.ask()
+    clock.advance(7)
+    found = values(made)
+    assert found["lattice_engine_up", "slurmctld"] == 1
+    assert found["lattice_engine_up", "slurmdbd"] == 0
+    assert found["lattice_engine_answer_age_seconds", "slurmdbd"] == 90
+    assert found["lattice_engine_up", "object_store"] == 1
+    assert found["lattice_engine_answer_age_seconds", "object_store"] == 7
+    assert (found["lattice_etcd_members", "ok"], found["lattice_etcd_members", "away"]) == (3, 0)
+    assert not [each for each in found if each[1:] in {("metric_store",), ("state",)}]
+    counted[0] = (2, 1)
+    objects.away = True
+    await engines.ask()
+    clock.advance(7)
+    found = values(made)
+    assert found["lattice_engine_up", "object_store"] == 0
+    assert found["lattice_engine_answer_age_seconds", "object_store"] == 14
+    assert found["lattice_etcd_members", "away"] == 1

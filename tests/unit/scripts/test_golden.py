@@ -15,7 +15,6 @@ from scripts.golden import DOCUMENTS, FOLDER, ROOT
 from scripts.golden_answers import LINES, WITHOUT, Maker, run, shape_of_value
 
 _PRINTS = re.compile(r"\bshell\.(document|record)\(")
-_NAME = re.compile(r"`(lattice_\w+)(…?)`")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -67,24 +66,6 @@ def _paths(value: object, at: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _paths(inner, f"{at}[]")
-
-
-def test_the_metrics_page_names_what_a_server_shows() -> None:
-    server, _, agent = (FOLDER / "metrics.txt").read_text().partition("\n\n")
-    shown = {
-        name: labels.split(", ") if labels else []
-        for name, labels in re.findall(r"^  (\w+): \w+(?: by (.+))?$", server, re.MULTILINE)
-    }
-    page = (ROOT / "docs/reference/metrics.md").read_text()
-    named = _NAME.findall(page)
-    begun = tuple(name for name, more in named if more)
-    missing = {name for name in shown if not name.startswith(begun)} - {name for name, _ in named}
-    assert not missing
-    assert not {name for name, more in named if not more and name not in shown}
-    for row in page.splitlines():
-        for name, _ in _NAME.findall(row):
-            assert all(f"`{label}`" in row for label in shown.get(name, ())), row
-    assert "lattice_cpu_seconds_total" in agent
 
 
 def test_the_command_page_names_every_exit_code() -> None:

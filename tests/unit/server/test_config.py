@@ -264,6 +264,14 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         "sharing: {usual_days: 8, longest_days: 2}",
         ["sharing.usual_days: is longer than sharing.longest_days allows"],
     ),
+    "metrics at a name": (
+        "api: {metrics_listen: 'metrics.example:9106'}",
+        ["api.metrics_listen: must be unix:/path or IP:PORT, not 'metrics.example:9106'"],
+    ),
+    "metrics where people are served": (
+        "api: {metrics_listen: '127.0.0.1:8080'}",
+        ["api.metrics_listen: is the same as api.rest_listen"],
+    ),
     "objects nowhere": (
         "objects: {endpoint: 'https://s3.example', ca: ca}",
         ["objects.endpoint: needs objects.url too", "objects.ca: needs objects.url too"],
@@ -315,6 +323,16 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
 def test_each_rule(name: str, room: Room) -> None:
     text, expected = PROBLEMS[name]
     assert room.problems(text) == [each.replace("{folder}", str(room.folder)) for each in expected]
+
+
+@pytest.mark.spec("OPS-8")
+def test_metrics_that_other_hosts_can_read_are_told(room: Room) -> None:
+    text = "0.0.0.0:9106 is not loopback: everybody who reaches it can read /metrics"
+    warnings = room.warnings("api: {metrics_listen: '0.0.0.0:9106'}")
+    assert f"api.metrics_listen: {text}" in warnings
+    for local in ("unix:/run/lattice/metrics.sock", "127.0.0.1:9106", "[::1]:9106"):
+        found = room.warnings(f"api: {{metrics_listen: '{local}'}}")
+        assert not [each for each in found if "metrics_listen" in each]
 
 
 @pytest.mark.spec("OPS-7")

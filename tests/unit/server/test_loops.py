@@ -42,8 +42,11 @@ from tests.fakes.supervised import Defect, SupervisedLoops
 
 RESTARTED = (
     "attach records",
+    "certificate expiry",
     "changed locks",
+    "cluster counts",
     "drain failed nodes",
+    "ended jobs",
     "health of engines",
     "limits slots",
     "limits view",
@@ -61,6 +64,7 @@ RESTARTED = (
     "samples writer 3",
     "slurm",
     "state cluster",
+    "state ended",
     "state links",
     "state locks",
     "state nodes",

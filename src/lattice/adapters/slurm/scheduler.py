@@ -212,6 +212,8 @@ class SlurmScheduler:
         self._jobs_as_of_s = 0.0
         self.errors: dict[str, str] = {}
         """Current errors, by part, such as jobs or nodes."""
+        self._answered_at_s: dict[str, float] = {}
+        """When each part was last read."""
 
     @property
     def cluster_name(self) -> str:
@@ -222,6 +224,13 @@ class SlurmScheduler:
     def accounting_error(self) -> str:
         """Why slurmdbd does not answer, as last asked; empty if it does."""
         return self.errors.get("accounts") or self.errors.get("associations") or ""
+
+    @property
+    def accounting_age_s(self) -> float | None:
+        """Age of slurmdbd's newest answer; None before the first."""
+        parts = (self._answered_at_s.get(each) for each in ("accounts", "associations"))
+        newest = max((each for each in parts if each is not None), default=None)
+        return None if newest is None else self._clock.monotonic() - newest
 
     def live(self) -> SchedulerReading:
         """The last reading and its age, at once. Raises `Unavailable` if there was none yet."""
@@ -349,6 +358,7 @@ class SlurmScheduler:
             _log.exception("slurm %s: not foreseen", name)
             self.errors[name] = f"internal error while reading {name}: {type(error).__name__}"
             return False
+        self._answered_at_s[name] = self._clock.monotonic()
         if self.errors.pop(name, None):
             _log.info("slurm %s: answers again", name)
         return True

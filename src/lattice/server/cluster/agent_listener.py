@@ -114,6 +114,7 @@ async def agent_listener(
         journal.defect,
         note_use=trust.note_use,
         read=agents.read_peer,
+        finished=journal.finished,
     )
     listener = aio.server(interceptors=[guard], options=(*AGENT_OPTIONS, *STREAM_OPTIONS))
     link_rpc = LinkRpc(links.hub, links.desk, view.addresses)

@@ -101,7 +101,9 @@ class PresenceKeeper:
         return PresenceReading(self._nodes.records, self._links.records, self._source())
 
     def gauges(self) -> dict[str, float]:
-        """The number of linked agents, and of the others by condition."""
+        """The number of linked agents, and of the others by condition; empty if not current."""
+        if not self._source().ok:
+            return {}
         self._update()
         records = self._nodes.records.values()
         lost = [each.condition for each in records if not each.linked]

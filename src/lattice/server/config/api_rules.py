@@ -23,6 +23,7 @@ from lattice.base.config_checks import (
     check_file,
     check_url,
 )
+from lattice.base.metrics_endpoint import metrics_address
 from lattice.base.signatures import SigningKey
 from lattice.base.yamltree import short
 from lattice.domain.spiffe import BadTemplate, NodePath, checked_domain, workload_address
@@ -37,6 +38,7 @@ def judge_api(api: ApiSection, report: ConfigReport) -> None:
     _tls(api, report)
     _sign_in(api, report)
     _people(api, report)
+    _metrics(api, report)
 
 
 def _listeners(api: ApiSection, report: ConfigReport) -> None:
@@ -49,6 +51,25 @@ def _listeners(api: ApiSection, report: ConfigReport) -> None:
             else:
                 text = f"{address} is not loopback: set api.tls_cert and api.tls_key"
                 report.problem(path, text, "api.tls_cert", "api.insecure")
+
+
+def _metrics(api: ApiSection, report: ConfigReport) -> None:
+    path = "api.metrics_listen"
+    try:
+        address = metrics_address(api.metrics_listen)
+    except ValueError:
+        text = f"must be unix:/path or IP:PORT, not {short(api.metrics_listen)!r}"
+        report.problem(path, text)
+        return
+    if address is None:
+        return
+    if not address.is_local:
+        text = f"{api.metrics_listen} is not loopback: everybody who reaches it can read /metrics"
+        report.warning(path, text)
+    listeners = (("api.rest_listen", api.rest_listen), ("api.grpc_listen", api.grpc_listen))
+    for other, listener in listeners:
+        if Address(address.host, address.port) == listener:
+            report.problem(path, f"is the same as {other}", other)
 
 
 def _outside(api: ApiSection) -> list[tuple[str, Address]]:

@@ -190,6 +190,16 @@ class ApiSection:
         least=1,
         most=1_000_000,
     )
+    metrics_listen: str = setting(
+        "",
+        "Where `/metrics` is served without sign-in: `unix:/run/lattice/metrics.sock`, or an "
+        "address such as `127.0.0.1:9106`. Everybody who reaches it can read it. Empty: nowhere; "
+        "`/metrics` on `rest_listen` needs a role.",
+        env="LATTICE_METRICS_LISTEN",
+    )
+    metrics_names: bool = setting(
+        False, "Show accounts, users and projects in `/metrics`. Names of jobs are never in it."
+    )
     shutdown_grace_s: float = setting(
         10.0, "How long open requests may go on after a stop is asked for.", least=0, most=600
     )

@@ -129,6 +129,15 @@ class ServerInspection:
             for each in await store.member_statuses(WITHIN_S)
         )
 
+    async def member_counts(self) -> tuple[int, int] | None:
+        """How many members of etcd answer, and how many do not. None without etcd."""
+        try:
+            members = await self.members()
+        except NotUsed:
+            return None
+        away = sum(bool(each.reason) for each in members)
+        return len(members) - away, away
+
     async def object_folder(self) -> FolderFacts:
         config = self._ground.config
         url = config.objects.url

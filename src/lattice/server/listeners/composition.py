@@ -52,7 +52,13 @@ def compose(
     routes: GuardedRoutes[Actor] = GuardedRoutes(
         permissions, gatekeeper, journal.defect, stop.next_change
     )
-    guard = GuardInterceptor(permissions, gatekeeper, journal.defect, next_change=stop.next_change)
+    guard = GuardInterceptor(
+        permissions,
+        gatekeeper,
+        journal.defect,
+        next_change=stop.next_change,
+        finished=journal.finished,
+    )
     grpc = aio.server(interceptors=[guard], options=service_options())
     bindings = [binding for each in wirings for binding in each.bindings]
     offer(routes, *bindings)

@@ -280,6 +280,25 @@ class TrustedNodes:
         except BadTrustRecord:
             return False
 
+    def refused_nodes(self) -> tuple[int, int]:
+        """How many nodes are revoked, and how many are in quarantine. Raises `Unavailable`."""
+        keys = self._view.entries
+        held = {key.removeprefix(QUARANTINE) for key in keys if key.startswith(QUARANTINE)}
+        revoked = sum(key.startswith(REVOKED) for key in keys)
+        return revoked, len(held | self._suspects.keys())
+
+    def soonest_expiry(self) -> float | None:
+        """When the first certificate of a linked node expires. Raises `Unavailable`."""
+        records = self._presences.presences().records
+        linked = (node for node, each in records.items() if each.linked)
+        found = (self._record(CERTIFICATE + node, Certificate) for node in linked)
+        return min((each.expires for each in found if each is not None), default=None)
+
+    @property
+    def is_current(self) -> bool:
+        """True if the snapshot of the agreed state is current."""
+        return self._view.source.ok
+
     async def agents(self) -> AgentList:
         """Every node that ever had a certificate, a link or a refusal."""
         reading = self._presences.presences()

@@ -1,4 +1,4 @@
-"""Asks the stores in the background: health is public, so a call of it must cost nothing.
+"""Asks the stores and etcd in the background: health is public, so a call of it costs nothing.
 
 Its answers have no address and no text of an engine, because anybody may read them.
 """
@@ -14,6 +14,8 @@ from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
 from lattice.domain.objects import NoObject, ObjectStore, key_of
 from lattice.features.health.model import EngineHealth
 
+Members = Callable[[], Awaitable[tuple[int, int] | None]]
+"""Returns how many members of etcd answer and how many do not; None without etcd."""
 EVERY_S = 15.0
 _WITHIN_S = 3.0
 _NONE = EngineHealth(state="none", reason="not configured")
@@ -31,14 +33,24 @@ class EngineWatch:
         objects: ObjectStore | None,
         clock: Clock,
         *,
+        members: Members | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._metrics = metrics
         self._objects = objects
         self._clock = clock
+        self._members = members
         self._sleep = sleep
+        self._answered_at_s: dict[str, float] = {}
         self.metrics = _NONE if metrics is None else _NOT_YET
         self.objects = _NONE if objects is None else _NOT_YET
+        self.members: tuple[int, int] | None = None
+        """How many members of etcd answered, and how many did not."""
+
+    def age_s(self, engine: str) -> float | None:
+        """Age of the newest answer of `metric_store` or `object_store`; None before the first."""
+        at_s = self._answered_at_s.get(engine)
+        return None if at_s is None else self._clock.monotonic() - at_s
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -47,8 +59,22 @@ class EngineWatch:
             await self._sleep(EVERY_S)
 
     async def ask(self) -> None:
-        """Ask both at the same time, each with a deadline."""
-        self.metrics, self.objects = await asyncio.gather(self._of_metrics(), self._of_objects())
+        """Ask all at the same time, each with a deadline."""
+        self.metrics, self.objects, self.members = await asyncio.gather(
+            self._of_metrics(), self._of_objects(), self._of_members()
+        )
+        for engine, found in (("metric_store", self.metrics), ("object_store", self.objects)):
+            if found is _OK:
+                self._answered_at_s[engine] = self._clock.monotonic()
+
+    async def _of_members(self) -> tuple[int, int] | None:
+        if self._members is None:
+            return None
+        try:
+            async with asyncio.timeout(2 * _WITHIN_S):
+                return await self._members()
+        except (TimeoutError, LatticeError):
+            return None
 
     async def _of_metrics(self) -> EngineHealth:
         if self._metrics is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lattice.base.errors import Unavailable
 from lattice.domain.scheduler import Scheduler
@@ -10,6 +10,7 @@ from lattice.domain.source import LIVE, Source
 from lattice.domain.state import StateView
 from lattice.features.health.model import EngineHealth, Engines, Health, Readiness
 from lattice.features.health.service.engines import EngineWatch
+from lattice.foundation.series import SeriesValue
 
 _AWAY = "The agreed state does not answer: what would change it, or depends on it, is refused."
 _NEVER = "Slurm has not answered yet"
@@ -30,8 +31,13 @@ class HealthService:
         state: StateView | None = None,
         note: str = "",
         accounting: Callable[[], str] = lambda: "",
+        accounting_age_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`accounting` returns why slurmdbd does not answer; empty if it does."""
+        """`accounting` returns why slurmdbd does not answer; empty if it does.
+
+        `accounting_age_s` returns the age of its newest answer.
+        """
+        self._accounting_age_s = accounting_age_s
         self._version = version
         self._scheduler = scheduler
         self._engines = engines
@@ -64,6 +70,26 @@ class HealthService:
             version=self._version,
             engines=self._of_engines(slurm, there=there),
         )
+
+    def values(self) -> Iterator[SeriesValue]:
+        """Whether each engine answers, and how old its newest answer is."""
+        slurm = self._slurm()
+        found = self._of_engines(slurm, there=self._state is None or self._state.source.ok)
+        for engine, health, age_s in (
+            ("slurmctld", found.slurm, slurm.age_s),
+            ("slurmdbd", found.accounting, self._accounting_age_s()),
+            ("state", found.state, self._state.source.age_s if self._state else None),
+            ("metric_store", found.metrics, self._engines.age_s("metric_store")),
+            ("object_store", found.objects, self._engines.age_s("object_store")),
+        ):
+            if health.state == "none":
+                continue
+            yield SeriesValue("lattice_engine_up", float(health.state == "ok"), (engine,))
+            if age_s is not None:
+                yield SeriesValue("lattice_engine_answer_age_seconds", age_s, (engine,))
+        if self._engines.members is not None:
+            for state, count in zip(("ok", "away"), self._engines.members, strict=True):
+                yield SeriesValue("lattice_etcd_members", count, (state,))
 
     def _slurm(self) -> Source:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import CATALOGUE, Labels, MetricKind, Sample
+from lattice.domain.metric import CATALOGUE, Labels, Metric, MetricKind, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _newest_runs(snapshots: Iterable[JobSnapshot]) -> Iterable[JobSnapshot]:
 
 def _family(node: str, metric: str, samples: Iterable[tuple[int, Sample]]) -> Iterator[str]:
     known = CATALOGUE[metric]
-    yield from _head(known.series, known.kind, known.description)
+    yield from _family_head(known)
     for job_id, sample in samples:
         labels = (
             ("alloc", str(job_id)),
@@ -64,6 +64,14 @@ def _family(node: str, metric: str, samples: Iterable[tuple[int, Sample]]) -> It
             ("source", sample.source.value),
         )
         yield f"{known.series}{_braces(labels)} {sample.value!r} {round(sample.time * 1000)}"
+
+
+def _family_head(metric: Metric) -> tuple[str, str]:
+    name = metric.series.removesuffix("_bucket")
+    unit = f", in {metric.unit}" if metric.unit and metric.unit not in metric.description else ""
+    text = f"{metric.description}{unit}"
+    kind = metric.kind.value if name == metric.series else "histogram"
+    return f"# HELP {name} {text[0].upper()}{text[1:]}.", f"# TYPE {name} {kind}"
 
 
 def _head(name: str, kind: MetricKind, help_text: str) -> tuple[str, str]:

@@ -1,8 +1,7 @@
-"""The agent's `/metrics`, off by default: on a unix socket or a loopback address.
+"""`/metrics` of a process, for a scraper: one page over HTTP/1.1, on a socket or an address.
 
-An agent opens no port to the network, so the configuration refuses any other address. Every account
-of the node can reach a loopback address, and so the metrics of all jobs there. The rights of its
-folder restrict access to a unix socket.
+Nobody signs in here. The rights of its folder restrict access to a unix socket. Every account of
+the machine can reach a loopback address, and so the page.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,9 +35,14 @@ class MetricsAddress:
     host: str = ""
     port: int = 0
 
+    @property
+    def is_local(self) -> bool:
+        """True if no other host can reach it."""
+        return self.path is not None or ipaddress.ip_address(self.host).is_loopback
+
 
 def metrics_address(listen: str) -> MetricsAddress | None:
-    """None for an empty string. Raises `ValueError` for an address that other hosts can reach."""
+    """Parse `unix:/path`, `/path` or `ip:port`. None for an empty string. Raises `ValueError`."""
     if not listen:
         return None
     path = listen.removeprefix("unix:")
@@ -45,19 +50,38 @@ def metrics_address(listen: str) -> MetricsAddress | None:
         return MetricsAddress(path=Path(path))
     host, _, port = listen.rpartition(":")
     host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
-    if not ipaddress.ip_address(host).is_loopback:
-        raise ValueError("not a loopback address")
+    ipaddress.ip_address(host)
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("no port")
     return MetricsAddress(host=host, port=int(port))
 
 
+def local_metrics_address(listen: str) -> MetricsAddress | None:
+    """As `metrics_address`, but raises `ValueError` for an address that other hosts can reach."""
+    address = metrics_address(listen)
+    if address is not None and not address.is_local:
+        raise ValueError("not a loopback address")
+    return address
+
+
 class MetricsEndpoint:
     """Answers GET and HEAD of one page, with limits on time and connections."""
 
-    def __init__(self, address: MetricsAddress, page: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        address: MetricsAddress,
+        page: Callable[[], str],
+        *,
+        reuse_s: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A page is sent again for `reuse_s`, so that many callers cost no more than one."""
         self._address = address
         self._page = page
+        self._reuse_s = reuse_s
+        self._monotonic = monotonic
+        self._made = b""
+        self._made_s = float("-inf")
         self._answering: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -87,7 +111,7 @@ class MetricsEndpoint:
                 self._take, self._address.host, self._address.port, limit=_LARGEST_HEAD_BYTES
             )
         if path.is_socket():
-            path.unlink()  # left by an earlier agent
+            path.unlink()  # left by an earlier process
         server = await asyncio.start_unix_server(self._take, path, limit=_LARGEST_HEAD_BYTES)
         path.chmod(_SOCKET_MODE)
         return server
@@ -100,7 +124,7 @@ class MetricsEndpoint:
 
     @staticmethod
     def _keep(tasks: set[asyncio.Task[None]], step: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(step, name="metrics door question")
+        task = asyncio.create_task(step, name="metrics request")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -125,8 +149,13 @@ class MetricsEndpoint:
             return _response("405 Method Not Allowed", b"")
         if target.partition(b"?")[0] != b"/metrics":
             return _response("404 Not Found", b"")
-        body = self._page().encode()
-        return _response("200 OK", body, shown=method == b"GET")
+        return _response("200 OK", self._content(), shown=method == b"GET")
+
+    def _content(self) -> bytes:
+        now_s = self._monotonic()
+        if now_s - self._made_s >= self._reuse_s:
+            self._made, self._made_s = self._page().encode(), now_s
+        return self._made
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,1 @@
+"""Counts in the background; a scrape reads the last result."""
