@@ -57,6 +57,8 @@ from lattice.wire.v1 import (
     submit_pb2_grpc,
     telemetry_pb2,
     telemetry_pb2_grpc,
+    tenants_pb2,
+    tenants_pb2_grpc,
     top_pb2,
     top_pb2_grpc,
     watch_pb2,
@@ -525,6 +527,26 @@ CALLS: dict[str, tuple[Any, Any]] = {
         locks_pb2_grpc.LockServiceStub,
         locks_pb2.ListLocksRequest(),
     ),
+    "lattice.v1.NodeService/ListVclusters": (
+        nodes_pb2_grpc.NodeServiceStub,
+        nodes_pb2.ListVclustersRequest(),
+    ),
+    "lattice.v1.TenantService/ListTenants": (
+        tenants_pb2_grpc.TenantServiceStub,
+        tenants_pb2.ListTenantsRequest(),
+    ),
+    "lattice.v1.TenantService/GetTenant": (
+        tenants_pb2_grpc.TenantServiceStub,
+        tenants_pb2.GetTenantRequest(name="nothing"),
+    ),
+    "lattice.v1.TenantService/CreateTenant": (
+        tenants_pb2_grpc.TenantServiceStub,
+        tenants_pb2.CreateTenantRequest(name="no name"),
+    ),
+    "lattice.v1.TenantService/UpdateTenant": (
+        tenants_pb2_grpc.TenantServiceStub,
+        tenants_pb2.UpdateTenantRequest(name="nothing", max_nodes=1),
+    ),
     "lattice.v1.TelemetryService/GetTelemetry": (
         telemetry_pb2_grpc.TelemetryServiceStub,
         telemetry_pb2.GetTelemetryRequest(id="1"),
@@ -644,6 +666,9 @@ BEHIND_THE_GUARD = {
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.SharingService/UnshareAllocation": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.TenantService/GetTenant": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.TenantService/CreateTenant": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.TenantService/UpdateTenant": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LockService/CreateLock": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.LockService/DeleteLock": grpc.StatusCode.INVALID_ARGUMENT,
 }
