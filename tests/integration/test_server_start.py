@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -39,3 +41,27 @@ def test_an_address_in_use_is_named(tmp_path: Path, face: str) -> None:
 
 def taken_port(config: Path, face: str) -> str:
     return config.read_text().partition(f"{face}: '127.0.0.1:")[2].partition("'")[0]
+
+
+@pytest.mark.spec("OPS-8")
+def test_the_log_is_json_and_quiet_while_slurm_is_away(tmp_path: Path) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text(
+        "api: {rest_listen: '127.0.0.1:0', grpc_listen: '127.0.0.1:0', "
+        "agent_listen: '127.0.0.1:0', lane_listen: '127.0.0.1:0', "
+        "agent_advertise: 'localhost:50052'}\n"
+        f"slurm: {{rest_url: 'unix:{tmp_path}/none.sock'}}\n"
+    )
+    argv = [PROGRAM, "--config", config, "--single", tmp_path / "state"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        lines = []
+        for line in server.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "serving":
+                Timer(10, server.terminate).start()
+    assert server.returncode == 0
+    for each in lines:
+        del each["time"]
+    twice = [each for each in lines if lines.count(each) > 1]
+    assert not twice

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from lattice.base.repeated_lines import RepeatedLines
+
 REDACTED = "[redacted]"
 
 _SECRET_NAME = re.compile(
@@ -86,6 +88,7 @@ def install(handler: logging.Handler, level: str) -> None:
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
+    handler.addFilter(RepeatedLines(handler))
     root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
     for name in _CHATTY:
