@@ -56,7 +56,7 @@ house *ARGS:
     @PYTHONPATH=. python scripts/house.py {{ARGS}}
 
 # Regenerate what is generated: the wire, the verbs of the SDK, the table of commands, the reference
-# pages, the REST description, the goldens.
+# pages, the REST description, the goldens, the roadmap.
 generate:
     scripts/generate
     python scripts/sdk.py
@@ -66,3 +66,4 @@ generate:
     python scripts/reference_config.py --write
     PYTHONPATH=. python scripts/openapi.py
     PYTHONPATH=. python scripts/golden.py
+    PYTHONPATH=. python scripts/roadmap.py

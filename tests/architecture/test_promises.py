@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from scripts.roadmap import roadmap
 from scripts.spec import ROOT, promises, proofs
 
 
@@ -37,3 +38,8 @@ def test_every_promise_with_tests_has_a_story_in_the_gate() -> None:
     """What is kept is shown at every landing; `just spec --gate` lists the rest as not kept."""
     stories = proofs("story")
     assert [promise for promise, tests in proofs().items() if tests and not stories[promise]] == []
+
+
+def test_the_roadmap_is_fresh() -> None:
+    """`just generate` writes it again."""
+    assert (ROOT / "ROADMAP.md").read_text() == roadmap()

@@ -177,6 +177,7 @@ def test_the_agent_has_its_program_for_the_kernel(unpacked: Path) -> None:
     ],
     ids=" ".join,
 )
+@pytest.mark.spec("OPS-11")
 def test_every_program_runs(debian: PackageRoot, argv: tuple[str, ...]) -> None:
     assert debian.output(*argv)
 
@@ -248,6 +249,7 @@ def test_configuration_of_a_person_survives_an_upgrade_and_a_removal(
     assert not (debian.folder / "etc/lattice").exists()
 
 
+@pytest.mark.spec("OPS-11")
 def test_rpms_install_with_their_scripts(red_hat: PackageRoot) -> None:
     installed = rpm(red_hat, "-qa", "--qf", "%{NAME}\n").split()
     assert {*NAMES} <= {*installed}
