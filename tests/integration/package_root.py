@@ -17,9 +17,10 @@ _INCLUDED = ("ca-certificates", "passwd")
 class PackageRoot:
     """A root with the essential packages, and what a test puts into it."""
 
-    def __init__(self, suite: str, folder: Path) -> None:
+    def __init__(self, suite: str, folder: Path, *more: str) -> None:
+        """`more` are packages of the distribution beside the essential ones."""
         folder.mkdir()
-        subprocess.run(["tar", "-xf", _archive(suite), "-C", folder], check=True)
+        subprocess.run(["tar", "-xf", _archive(suite, more), "-C", folder], check=True)
         self.folder = folder
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,9 +41,10 @@ class PackageRoot:
         return done.stdout
 
 
-def _archive(suite: str) -> Path:
+def _archive(suite: str, more: tuple[str, ...]) -> Path:
     """Made once, and kept outside the checkout."""
-    name = sha256(repr((suite, _INCLUDED)).encode()).hexdigest()[:8]
+    included = (*_INCLUDED, *more)
+    name = sha256(repr((suite, included)).encode()).hexdigest()[:8]
     archive = CACHE / f"trial-{suite}-{name}.tar"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"trial-{suite}.lock").open("w") as lock:
@@ -51,7 +53,7 @@ def _archive(suite: str) -> Path:
             partial = archive.with_suffix(".partial.tar")
             subprocess.run(
                 [
-                    *("mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(_INCLUDED)}"),
+                    *("mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(included)}"),
                     "--aptopt=Acquire::Check-Valid-Until false",
                     *(suite, str(partial), f"deb [signed-by={KEYS}] {mirror()} {suite} main"),
                 ],

@@ -13,10 +13,10 @@ import yaml
 
 from lattice.domain.joinkey import JoinKey, written
 from tests.eventually import eventually
+from tests.integration.unit_packages import packages_of_units
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "scripts" / "deploy"
-UNITS = ROOT / "infra" / "systemd"
 MEMBERS = {"a": "127.0.0.2", "b": "127.0.0.3", "c": "127.0.0.4"}
 
 
@@ -161,26 +161,7 @@ def test_keys_are_for_their_owners_and_never_replaced(quorum: Path, tmp_path: Pa
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """Packages of the units alone, made by dpkg's own tool."""
-    folder = tmp_path / "packages"
-    folder.mkdir()
-    for name, version in (("lattice-python", "3.13"), ("lattice-agent", "0.1.0")):
-        tree = tmp_path / name
-        (tree / "DEBIAN").mkdir(parents=True)
-        (tree / "DEBIAN/control").write_text(
-            f"Package: {name}\nVersion: {version}\nArchitecture: amd64\n"
-            "Maintainer: Lattice <lattice@localhost>\nDescription: for a test\n"
-        )
-        if name == "lattice-agent":
-            units = tree / "usr/lib/systemd/system"
-            units.mkdir(parents=True)
-            for unit in ("agent.service", "enrol.service", "helper.service", "helper.socket"):
-                shutil.copy(UNITS / f"lattice-{unit}", units)
-            (tree / "etc/lattice").mkdir(parents=True)
-            (tree / "etc/lattice/agent.yaml").write_text("# of the package\n")
-        file = folder / f"{name}_{version}_amd64.deb"
-        subprocess.run(["dpkg-deb", "--build", tree, file], check=True, capture_output=True)
-    return folder
+    return packages_of_units(tmp_path / "built")
 
 
 @pytest.mark.story
