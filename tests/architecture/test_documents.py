@@ -18,13 +18,42 @@ PAGES = sorted(
     for page in ROOT.rglob("*.md")
     if not {".venv", "node_modules", ".git"}.intersection(page.relative_to(ROOT).parts)
 )
-_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    found: set[str] = set()
+    for heading in _HEADING.findall(_FENCED.sub("", page.read_text())):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", shown).strip().replace(" ", "-")
+        found.add(anchor if anchor not in found else f"{anchor}-1")
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    lost = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    lost = []
+    for link, anchor in _LINK.findall(_FENCED.sub("", page.read_text())):
+        target = page.parent / link if link else page
+        if not target.exists():
+            lost.append(link)
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            lost.append(f"{link}#{anchor}")
     assert lost == []
+
+
+def test_every_page_of_the_documents_is_in_their_index() -> None:
+    index = ROOT / "docs/index.md"
+    named = {(index.parent / link).resolve() for link, _ in _LINK.findall(index.read_text())}
+    pages = {
+        each
+        for each in (ROOT / "docs").rglob("*.md")
+        if each != index and each.parent.name != "adr"
+    }
+    assert sorted(each.name for each in pages - named) == []
 
 
 def test_the_readme_stays_short() -> None:
