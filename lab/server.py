@@ -125,6 +125,8 @@ class Server:
                 "tls_key": str(leaf.key),
                 "agent_listen": f"{self.address}:{addresses.SERVER_AGENT_PORT}",
                 "lane_listen": f"{self.address}:{addresses.SERVER_LANE_PORT}",
+                "metrics_listen": f"{self.address}:{addresses.SERVER_METRICS_PORT}",
+                "metrics_names": True,
             },
         }
         cluster = ClusterIdentity(self._layout)

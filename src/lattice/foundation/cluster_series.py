@@ -32,7 +32,7 @@ _ENGINES = SeriesGroup(
 
 _CERTIFICATES = SeriesGroup(
     "Certificates",
-    "Read once a minute. See [agents](../operate/agents.md).",
+    "Read every half a minute. See [agents](../operate/agents.md).",
     (
         gauge(
             "lattice_certificate_expiry_timestamp_seconds",

@@ -192,9 +192,9 @@ class ApiSection:
     )
     metrics_listen: str = setting(
         "",
-        "Where `/metrics` is served without sign-in: `unix:/run/lattice/metrics.sock`, or an "
-        "address such as `127.0.0.1:9106`. Everybody who reaches it can read it. Empty: nowhere; "
-        "`/metrics` on `rest_listen` needs a role.",
+        "Where `/metrics` is served without sign-in: `unix:/run/lattice-server/metrics.sock`, or "
+        "an address such as `127.0.0.1:9106`. Everybody who reaches it can read it. Empty: "
+        "nowhere; `/metrics` on `rest_listen` needs a role.",
         env="LATTICE_METRICS_LISTEN",
     )
     metrics_names: bool = setting(

@@ -1,4 +1,4 @@
-"""When certificates expire, read once a minute in the background."""
+"""When certificates expire, read every half a minute in the background."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lattice.base.errors import LatticeError
 from lattice.features.monitoring.model import Expiries
 from lattice.foundation.series import SeriesValue
 
-EVERY_S = 60.0
+EVERY_S = 30.0
 _WITHIN_S = 10.0
 
 
