@@ -51,6 +51,10 @@ soak NAME *ARGS:
 spec *ARGS:
     @python scripts/spec.py {{ARGS}}
 
+# The documents as a site, into build/site; a dead link ends it.
+site:
+    @PYTHONPATH=. python scripts/site.py
+
 # Measure the tree: lines, files, words; --list gerunds|classes|sentences|small for what is counted.
 house *ARGS:
     @PYTHONPATH=. python scripts/house.py {{ARGS}}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lattice.base.errors import STATUS
+from scripts.site import FENCED, LINK, anchor
 from tests.fakes.server import composed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,36 +19,33 @@ PAGES = sorted(
     for page in ROOT.rglob("*.md")
     if not {".venv", "node_modules", ".git"}.intersection(page.relative_to(ROOT).parts)
 )
-_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as forges make them."""
     found: set[str] = set()
-    for heading in _HEADING.findall(_FENCED.sub("", page.read_text())):
-        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        anchor = re.sub(r"[^\w\- ]", "", shown).strip().replace(" ", "-")
-        found.add(anchor if anchor not in found else f"{anchor}-1")
+    for heading in _HEADING.findall(FENCED.sub("", page.read_text())):
+        made = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
+        found.add(made if made not in found else f"{made}-1")
     return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     lost = []
-    for link, anchor in _LINK.findall(_FENCED.sub("", page.read_text())):
+    for link, part in LINK.findall(FENCED.sub("", page.read_text())):
         target = page.parent / link if link else page
         if not target.exists():
             lost.append(link)
-        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
-            lost.append(f"{link}#{anchor}")
+        elif part and target.suffix == ".md" and part not in anchors(target):
+            lost.append(f"{link}#{part}")
     assert lost == []
 
 
 def test_every_page_of_the_documents_is_in_their_index() -> None:
     index = ROOT / "docs/index.md"
-    named = {(index.parent / link).resolve() for link, _ in _LINK.findall(index.read_text())}
+    named = {(index.parent / link).resolve() for link, _ in LINK.findall(index.read_text())}
     pages = {
         each
         for each in (ROOT / "docs").rglob("*.md")
