@@ -45,10 +45,10 @@ _STORIES = "not long and not timing and not vm and (story or (contract and lab))
 _THREE_LABS = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 OLDER_AGENTS = (
-    *("tests/e2e/test_attach.py", "tests/e2e/test_attach_faults.py", "tests/e2e/test_links.py"),
-    *("tests/e2e/test_log_faults.py", "tests/e2e/test_logs.py", "tests/e2e/test_nodes_admin.py"),
-    *("tests/e2e/test_output_files.py", "tests/e2e/test_telemetry_mode.py"),
-    *("tests/e2e/test_top.py", "tests/e2e/test_watch.py"),
+    *("tests/e2e/test_attach.py", "tests/e2e/test_attach_faults.py", "tests/e2e/test_diag.py"),
+    *("tests/e2e/test_enter.py", "tests/e2e/test_log_gaps.py", "tests/e2e/test_logs.py"),
+    *("tests/e2e/test_nodes_admin.py", "tests/e2e/test_report.py", "tests/e2e/test_sharing.py"),
+    *("tests/e2e/test_telemetry_mode.py", "tests/e2e/test_top.py", "tests/e2e/test_watch.py"),
 )
 """Whose stories in the gate also hold with agents and helpers of earlier releases."""
 FUZZ_S = 120

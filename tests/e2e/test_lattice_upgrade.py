@@ -67,6 +67,10 @@ def test_everything_goes_on_while_lattice_is_upgraded_and_rolled_back(
     eventually(lambda: versions(olga), lambda found: found == dict.fromkeys(NODES, old))
     with load(lab, LAST.program, lambda name: LAB_PYTHON.parent / name) as people:
         people.goes_on()
+        # An agent of the next release before its servers: not the order of the page, but it works.
+        upgrade.node("n3")
+        _has(olga, "n3", new)
+        people.goes_on()
 
         upgrade.server(1)
         people.goes_on()
@@ -74,29 +78,23 @@ def test_everything_goes_on_while_lattice_is_upgraded_and_rolled_back(
         assert found["server.versions"]["state"] == "warning"
         assert "older" in found["server.versions"]["evidence"]
         assert found["agents.versions"]["state"] == "ok"
-        assert found["agents.versions"]["evidence"] == f"server {new}; n[1-3]: {old}"
+        assert found["agents.versions"]["evidence"] == f"server {new}; n[1-2]: {old}; n3: {new}"
         upgrade.server(2)
         people.goes_on()
-        found = checks(olga, first.url)
-        assert (found["server.versions"]["state"], found["server.versions"]["evidence"]) == (
-            "ok",
-            new,
-        )
+        found = checks(olga, first.url)["server.versions"]
+        assert (found["state"], found["evidence"]) == ("ok", new)
 
-        for node in NODES:
+        for node in ("n1", "n2"):
             upgrade.node(node)
-            eventually(lambda: versions(olga), lambda found, node=node: found.get(node) == new)
+            _has(olga, node, new)
             people.goes_on()
-            if node == "n1":
-                assert "n1: 0.1.0" in checks(olga, first.url)["agents.versions"]["evidence"]
         found = checks(olga, first.url)["agents.versions"]
         assert (found["state"], found["evidence"]) == ("ok", new)
-        assert versions(olga) == dict.fromkeys(NODES, new)
         people.open_terminals()
 
-        for node in reversed(NODES):
+        for node in ("n2", "n1"):
             upgrade.node(node, back=True)
-            eventually(lambda: versions(olga), lambda found, node=node: found.get(node) == old)
+            _has(olga, node, old)
             people.goes_on()
         upgrade.server(2, back=True)
         people.goes_on()
@@ -104,5 +102,12 @@ def test_everything_goes_on_while_lattice_is_upgraded_and_rolled_back(
         upgrade.server(1, back=True)
         eventually(lambda: set(linked(olga)), lambda found: found == set(NODES))
         people.goes_on()
+        upgrade.node("n3", back=True)
+        _has(olga, "n3", old)
+        people.goes_on()
 
         people.had_everything()
+
+
+def _has(olga: Person, node: str, version: str) -> None:
+    eventually(lambda: versions(olga), lambda found: found.get(node) == version)

@@ -9,7 +9,16 @@ from typing import IO
 import pytest
 
 from scripts import nightly
-from scripts.nightly import PARTS, Tally, cgroup_version, fuzz_tally, status, tally
+from scripts.nightly import (
+    OLDER_AGENTS,
+    PARTS,
+    ROOT,
+    Tally,
+    cgroup_version,
+    fuzz_tally,
+    status,
+    tally,
+)
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_one"/>
@@ -167,3 +176,9 @@ def test_a_part_that_never_ran_is_not_green(
     (results / "2026-01-02-nightly-soak.json").unlink()
     assert not status()
     assert "soak         never run" in capsys.readouterr().out
+
+
+def test_the_stories_with_older_agents_are_there() -> None:
+    assert "older-agents" in PARTS
+    files = [(ROOT / each).read_text() for each in OLDER_AGENTS]
+    assert all("pytest.mark.story" in each for each in files)
