@@ -30,7 +30,7 @@ from lattice.probes.nvidia_card import (
 )
 from lattice.probes.nvidia_cards import Card, Instance, NvidiaCards
 from lattice.probes.nvidia_xids import XIDS, XidCounter
-from lattice.probes.nvml import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
+from lattice.probes.nvml import AMD_CARDS, BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
 from lattice.probes.probe import Found, ProbeFailed
 
 NO_SUCH_CARD = "Slurm gave the job a card that NVML does not know"
@@ -157,7 +157,7 @@ class NvidiaProbe:
             cards = self._scan()
             return GpuReading(time=time, cards=tuple(self._condition(card) for card in cards))
         except ProbeFailed as failed:
-            if failed.reason in (NOT_INSTALLED, NO_DRIVER, NO_CARDS):
+            if failed.reason in (NOT_INSTALLED, NO_DRIVER, NO_CARDS, AMD_CARDS):
                 return GpuReading(time=time, nothing=failed.reason)
             return GpuReading(time=time, failure=failed.last_error or BROKEN)
         finally:

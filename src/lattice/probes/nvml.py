@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lattice.base.clock import Clock
@@ -20,6 +21,9 @@ from lattice.probes.probe import ProbeFailed
 NOT_INSTALLED = "nvidia-ml-py is not installed"
 NO_DRIVER = "this node has no NVIDIA driver"
 NO_CARDS = "this node has no NVIDIA GPU"
+AMD_CARDS = "this node's GPUs are AMD's, which Lattice does not measure"
+AMD_DRIVER = Path("/sys/class/kfd/kfd")
+"""There while AMD's driver serves cards for computing."""
 BROKEN = "the NVIDIA driver of this node does not answer"
 
 NOT_SUPPORTED = 3
@@ -83,8 +87,10 @@ class Nvml:
         *,
         load: Callable[[], Any] | None = None,
         retry_s: float = _RETRY_S,
+        amd_driver: Path = AMD_DRIVER,
     ) -> None:
         """`load` returns the binding; it raises `ImportError` if that is not installed."""
+        self._amd_driver = amd_driver
         self._clock = clock
         self._load = load or load_binding
         self._retry_s = retry_s
@@ -115,14 +121,20 @@ class Nvml:
             try:
                 self._binding = self._load()
             except ImportError:
-                raise ProbeFailed(NOT_INSTALLED) from None
+                raise self._absent(NOT_INSTALLED) from None
+            except ProbeFailed as none:
+                raise self._absent(none.reason, none.last_error) from None
         try:
             self._binding.nvmlInit()
         except self._binding.NVMLError as error:
             failed = self._failure(error)
             if failed.code == _LIBRARY_NOT_FOUND:
-                raise ProbeFailed(NO_DRIVER, failed.text) from None
+                raise self._absent(NO_DRIVER, failed.text) from None
             raise ProbeFailed(BROKEN, f"Failed to initialize NVML: {failed.text}") from None
+
+    def _absent(self, reason: str, text: str = "") -> ProbeFailed:
+        """Why there is nothing of NVIDIA: on a node with AMD's cards nothing of it is missing."""
+        return ProbeFailed(AMD_CARDS if self._amd_driver.exists() else reason, text)
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the binding. Raises `NvmlFailed`."""

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from lattice.domain.stream import Carrier, CarrierLost
+from lattice.wire.dial_reasons import call_failure
 from lattice.wire.direct import DirectCarrier, relay_directly
 from lattice.wire.v1.link_pb2 import Frame, StreamOpening
 
@@ -140,5 +141,5 @@ def _reason(error: Exception) -> str:
         code = error.code()
         if code is grpc.StatusCode.UNAVAILABLE or error.details() == _CORE:
             return "the connection was lost"
-        return f"the other side ended it: {error.details() or code.name.lower()}"
+        return f"the other side ended it: {call_failure(code, error.details())}"
     return "the stream is closed"

@@ -9,6 +9,18 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import grpc
+
+_OF_THE_CORE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.CANCELLED,
+)
+"""Codes that gRPC sets by itself, with a text of its own."""
+
 
 class DialReason(NamedTuple):
     """What happened, and what to do; `hint` may be empty."""
@@ -60,7 +72,23 @@ _FORMS = (
         re.compile(r"Socket closed|Connection reset|Broken pipe|recvmsg|GOAWAY"),
         BROKEN,
     ),
+    (
+        re.compile(r"^UNIMPLEMENTED$|^Method not found!?$"),
+        DialReason("it does not know this call", "Its release is older: update it."),
+    ),
+    (
+        re.compile(r"^RESOURCE_EXHAUSTED$|^Received RST_STREAM with error code 11"),
+        DialReason("it has too much to do", "Try again later."),
+    ),
+    (re.compile(r"Received RST_STREAM|Stream removed|Channel closed"), BROKEN),
+    (re.compile(r"^[A-Z]+(?:_[A-Z]+)*$"), DialReason("it answers with an error, without a reason")),
 )
+_ALL_ADDRESSES = re.compile(
+    r"failed to connect to all addresses"
+    r"(?:; last error: (?:[A-Z_]+: )?(?:ipv[46]|unix):\S+ ?(.*))?",
+    re.DOTALL,
+)
+_LONGEST = 120
 
 
 def dial_reason(details: str) -> DialReason:
@@ -71,4 +99,15 @@ def dial_reason(details: str) -> DialReason:
             f"its certificate is refused{why}",
             "Name the authority that signed it: bootstrap.ca, or --bootstrap-ca FILE.",
         )
-    return next((reason for form, reason in _FORMS if form.search(details)), DialReason(details))
+    known = next((reason for form, reason in _FORMS if form.search(details)), None)
+    if known is None and (found := _ALL_ADDRESSES.search(details)):
+        why = f" ({found[1].strip()[:_LONGEST]})" if found[1] else ""
+        return DialReason(f"it can't be reached{why}")
+    return known or DialReason(details)
+
+
+def call_failure(code: grpc.StatusCode, details: str | None) -> str:
+    """Why a call ended: what the other side said, or the reason in plain words."""
+    if details and code not in _OF_THE_CORE:
+        return details
+    return dial_reason(details or code.name).text

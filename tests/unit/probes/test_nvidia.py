@@ -31,7 +31,8 @@ from lattice.probes.nvidia import (
 )
 from lattice.probes.nvidia_card import LOST, MIG_MEMORY, MIG_UTILISATION, NO_NUMBER, NOT_REPORTED
 from lattice.probes.nvidia_xids import NONE_YET, XIDS
-from lattice.probes.nvml import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
+from lattice.probes.nvml import AMD_CARDS, BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
+from lattice.probes.probe import ProbeFailed
 from lattice.probes.registry import Registry
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.nvml.library import load, run_with
@@ -217,6 +218,23 @@ def test_without_the_extra_every_metric_says_so() -> None:
     assert {(each.metric, each.reason) for each in absences(readings)} == {
         (metric, NOT_INSTALLED) for metric in probe.metrics
     }
+
+
+@pytest.mark.spec("OPS-9", "SRC-4")
+def test_a_node_with_cards_of_amd_says_that_they_are_not_measured(tmp_path: Path) -> None:
+    def no_driver() -> Any:
+        raise ProbeFailed(NO_DRIVER, "libnvidia-ml.so.1: cannot open shared object file")
+
+    def missing() -> Any:
+        raise ModuleNotFoundError("No module named 'pynvml'")
+
+    clock = ManualClock()
+    for binding in (no_driver, missing):
+        nvml = Nvml(clock, load=binding, amd_driver=tmp_path)
+        probe = NvidiaProbe(lambda _: (0,), clock, nvml=nvml)
+        readings = probe.read([job()])[job().identity]
+        assert {each.reason for each in absences(readings)} == {AMD_CARDS}
+        assert probe.condition().nothing == AMD_CARDS
 
 
 _ASK = """

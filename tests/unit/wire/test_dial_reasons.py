@@ -12,10 +12,13 @@ import trustme
 from grpc import aio
 
 from lattice.base.errors import Unavailable
-from lattice.wire.dial_reasons import dial_reason
+from lattice.wire.dial_reasons import call_failure, dial_reason
 from lattice.wire.status import error_of
 
 _ALL = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:50051: "
+
+
+_SOCKET = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/x.sock: "
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,22 @@ _ALL = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:5
             "resolver",
         ),
         ("Deadline Exceeded", "no answer in time", "firewall"),
+        (_ALL + "some new trouble", "it can't be reached (some new trouble)", ""),
+        ("failed to connect to all addresses", "it can't be reached", ""),
+        (
+            _SOCKET + "No such file or directory",
+            "there is no such socket",
+            "correct its path",
+        ),
+        (
+            _SOCKET + "Permission denied",
+            "this user may not open that socket",
+            "right to write",
+        ),
+        ("Method not found!", "it does not know this call", "older"),
+        ("UNAVAILABLE", "it answers with an error, without a reason", ""),
+        ("RESOURCE_EXHAUSTED", "it has too much to do", "later"),
+        ("Stream removed", "the connection broke", ""),
         ("something gRPC never wrote before", "something gRPC never wrote before", ""),
     ],
 )
@@ -40,6 +59,23 @@ def test_a_failed_dial_in_plain_words(details: str, text: str, hint: str) -> Non
     reason = dial_reason(details)
     assert reason.text == text
     assert hint in reason.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "text"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, "n1 is in quarantine", "n1 is in quarantine"),
+        (grpc.StatusCode.UNAVAILABLE, "Node n1 is not linked.", "Node n1 is not linked."),
+        (grpc.StatusCode.UNAVAILABLE, _ALL + "Connection refused", "connection refused"),
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed", "the connection broke"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, None, "no answer in time"),
+        (grpc.StatusCode.UNIMPLEMENTED, "", "it does not know this call"),
+    ],
+)
+def test_what_the_other_side_said_stays_and_grpc_s_own_text_does_not(
+    code: grpc.StatusCode, details: str | None, text: str
+) -> None:
+    assert call_failure(code, details) == text
 
 
 async def _refusal(port: int, roots: bytes | None) -> Unavailable:

@@ -27,6 +27,7 @@ from lattice.adapters.etcd.wire.rpc_pb2 import StatusRequest
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.state import LeaseGone
+from lattice.wire.dial_reasons import dial_reason
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ WRITE_ATTEMPT_S = 2.0
 _LEAST_ATTEMPT_S = 0.2
 """With less time left nothing is sent: the outcome would be uncertain."""
 _CONNECT_S = 0.5
+_NO_CONNECTION = "failed to connect to all addresses"
 _PAUSE_S = 0.05
 _LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
 
@@ -268,6 +270,8 @@ def _fault(error: aio.AioRpcError) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "is silent"
     details = (error.details() or error.code().name).removeprefix("etcdserver: ")
+    if details.startswith(_NO_CONNECTION):
+        return f"can't be reached: {dial_reason(details).text}"
     return "has no leader" if details == "no leader" else f"answers: {details[:120]}"
 
 

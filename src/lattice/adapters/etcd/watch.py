@@ -19,6 +19,7 @@ from grpc import aio
 from lattice.adapters.etcd.members import HAS_LEADER, Member, Members, refused
 from lattice.adapters.etcd.wire import rpc_pb2 as pb
 from lattice.domain.state import Changed, Compacted, Entry
+from lattice.wire.dial_reasons import call_failure
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class EtcdWatch:
                         yield batch
             except (aio.AioRpcError, _Silent) as error:
                 if pause_s == _FIRST_PAUSE_S:
-                    why = error.details() if isinstance(error, aio.AioRpcError) else "silent"
+                    why = "silent"
+                    if isinstance(error, aio.AioRpcError):
+                        why = call_failure(error.code(), error.details())
                     _log.info("etcd watch: %s is left (%s)", member.name, why)
                 self._members.leave(member)
             finally:

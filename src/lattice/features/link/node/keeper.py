@@ -26,6 +26,7 @@ from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.standby import Standby
 from lattice.wire.carriers import EOF
+from lattice.wire.dial_reasons import call_failure
 from lattice.wire.v1 import link_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -395,4 +396,4 @@ async def _lost(error: Exception | None, call: Any) -> LineLost:
     else:
         return LineLost("the line is closed")
     refused = code is grpc.StatusCode.PERMISSION_DENIED
-    return (LineRefused if refused else LineLost)(details or code.name.lower())
+    return (LineRefused if refused else LineLost)(call_failure(code, details))

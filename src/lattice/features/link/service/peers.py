@@ -12,6 +12,7 @@ from lattice.access.limits import LimitVerdict, Questions
 from lattice.base.errors import Unavailable
 from lattice.features.link.model import Replica
 from lattice.features.link.service.ticket_batches import NotLinked, TicketBatches
+from lattice.wire.dial_reasons import call_failure
 from lattice.wire.v1.link_pb2 import PassTicketAnswer, PassTicketRequest, TakeTokenRequest
 from lattice.wire.v1.link_pb2_grpc import PeerServiceStub
 
@@ -58,9 +59,9 @@ class Peers:
             )
         except aio.AioRpcError as error:
             await self._forget(replica)
+            reason = call_failure(error.code(), error.details())
             raise Unavailable(
-                f"The server {replica.id} does not answer: {error.code().name.lower()}.",
-                hint="Try again.",
+                f"The server {replica.id} does not answer: {reason}.", hint="Try again."
             ) from None
         return LimitVerdict(answer.granted, answer.wait_s)
 
