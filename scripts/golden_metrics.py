@@ -19,7 +19,7 @@ import structlog
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.config import load_agent_config
-from lattice.agent.run import process_figures
+from lattice.agent.process_figures import OwnProcess, process_figures
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.address import Address
 from lattice.base.clock import SystemClock
@@ -121,7 +121,7 @@ async def _agent_page(folder: Path) -> str:
         clock,
         ServerTime(clock, lambda: None),
         tuple,
-        lambda: process_figures(supervisor, LoopPauses()),
+        lambda: process_figures(OwnProcess(), supervisor, LoopPauses()),
     )
     samples = tuple(
         Sample(

@@ -33,6 +33,7 @@ from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_spire import spire_identity
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
+from lattice.agent.process_figures import OwnProcess, process_figures
 from lattice.agent.self_check import OwnSources, SelfCheck, latency_state
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
@@ -40,7 +41,6 @@ from lattice.base.pauses import LoopPauses
 from lattice.base.process import settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
-from lattice.domain.metric import MetricKind
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
 from lattice.features.attach.node import TerminalPassing
@@ -55,41 +55,6 @@ from lattice.features.telemetry.node.exposition import ExposedFigure
 _log = logging.getLogger("lattice.agent")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def process_figures(supervisor: Supervisor, pauses: LoopPauses) -> Iterator[ExposedFigure]:
-    """Metrics of the process, read at each scrape."""
-    counter, gauge = MetricKind.COUNTER, MetricKind.GAUGE
-    for name, count in supervisor.failures.items():
-        yield ExposedFigure(
-            "lattice_loop_failures_total",
-            counter,
-            "Failures of a background loop since the agent started. Each is a defect.",
-            float(count),
-            (("loop", name),),
-        )
-    for name, kind, text, value in (
-        (
-            "longest_pause_seconds",
-            gauge,
-            "Longest turn of the event loop in the last one to two minutes.",
-            pauses.longest_s,
-        ),
-        (
-            "busy_seconds_total",
-            counter,
-            "Time that turns of the event loop took.",
-            pauses.busy_s,
-        ),
-        (
-            "turns_total",
-            counter,
-            "Turns of the event loop. Absent on uvloop, where they can't be counted.",
-            pauses.turns,
-        ),
-    ):
-        if value is not None:
-            yield ExposedFigure(f"lattice_event_loop_{name}", kind, text, float(value))
 
 
 async def run(settings: AgentSettings, pauses: LoopPauses) -> None:
@@ -143,7 +108,7 @@ async def run_until(
         alive.cancel()
     obtaining.result()
     async with AsyncExitStack() as stack:
-        figures = partial(process_figures, supervisor, pauses)
+        figures = partial(process_figures, OwnProcess(), supervisor, pauses)
         loops = _parts(stack, settings, link, identity, checker, servers, clock, figures)
         watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(watchdog, *loops))
