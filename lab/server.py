@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import urllib.request
 from collections.abc import Collection, Mapping
@@ -34,6 +35,7 @@ from lab.users import SERVER_USER
 from lab.victoriametrics import PASSWORD, USERNAME, VictoriaMetrics
 
 EXECUTABLE = LAB_PYTHON.parent / "lattice-server"
+_UNKNOWN = re.compile(r"\s([a-z_]+(?:\.[a-z_]+)?): is not known here")
 
 VCLUSTER_KINDS = {
     "batch": "hpc",
@@ -56,10 +58,7 @@ class Server:
         *,
         settings: Mapping[str, dict[str, Any]],
     ) -> None:
-        """`settings` are sections and keys of the configuration that differ from the usual.
-
-        A key that is None is left out.
-        """
+        """`settings` are sections and keys of the configuration that differ from the usual."""
         self._settings = settings
         self.python = LAB_PYTHON
         """What runs it, from the next start on."""
@@ -98,7 +97,23 @@ class Server:
         """A certificate and the configuration file."""
         leaf = authority.issue(self.name, self.name, names=SERVER_NAMES, owner=SERVER_USER)
         owned_folder(self.config_file.parent, SERVER_USER)
-        self.write_config(self.configuration(leaf))
+        configuration = self.configuration(leaf)
+        self.write_config(configuration)
+        if self.python != LAB_PYTHON:
+            self.write_config(self._as_known(configuration))
+
+    def _as_known(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        """Without keys that only newer releases know: they would stop the one that runs it."""
+        self._group.create()
+        argv = [str(self._program), "--config", str(self.config_file), "--check-config"]
+        done = self._room.run(argv, user=SERVER_USER, check=False)
+        for path in _UNKNOWN.findall(done.stdout + done.stderr):
+            section, _, key = path.partition(".")
+            if key:
+                configuration[section].pop(key, None)
+            else:
+                configuration.pop(section, None)
+        return configuration
 
     def bootstrap(self) -> None:
         """Begin the state in etcd; harmless where a lab of this name has begun it before."""
@@ -160,8 +175,7 @@ class Server:
             ]
         sections |= self._engines()
         for name, keys in self._settings.items():
-            changed = sections.get(name, {}) | keys
-            sections[name] = {key: value for key, value in changed.items() if value is not None}
+            sections[name] = sections.get(name, {}) | keys
         return sections
 
     def _engines(self) -> dict[str, Any]:

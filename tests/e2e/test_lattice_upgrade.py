@@ -26,14 +26,12 @@ from tests.eventually import eventually
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(1200)]
 
 NODES = ("n1", "n2", "n3")
-_ONLY_NEWER = {"api": {"munge": None, "munge_socket": None}}
-"""Keys that the earlier release does not know: the page says when to set them."""
 
 
 @pytest.fixture
 def rolling() -> Iterator[tuple[Lab, LatticeUpgrade]]:
     # The machine's own Slurm: the earlier release does not know the newest one.
-    own = Lab(lab_name("rolling"), slurm="22.05", servers=2, settings=_ONLY_NEWER)
+    own = Lab(lab_name("rolling"), slurm="22.05", servers=2)
     upgrade = LatticeUpgrade(own, LAST)
     upgrade.begin_earlier()
     try:
