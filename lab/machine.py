@@ -41,7 +41,7 @@ _WITHOUT = (
 )
 """Services that only take time in a machine that lives for minutes."""
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_DISK = "6G"
+_DISK = "12G"
 _MEMORY_MB = 2048
 # An old processor without 16-byte exchanges is the quicker and the safer one to emulate.
 _CPU = "Nehalem,+rdrand,-cx16"
@@ -70,7 +70,9 @@ class MachineImage:
     @property
     def folder(self) -> Path:
         """Its name changes with what it is made of."""
-        made_of = sha256(repr((self.suite, _PACKAGES, _WITHOUT, _INIT, 1)).encode()).hexdigest()[:8]
+        made_of = sha256(
+            repr((self.suite, _PACKAGES, _WITHOUT, _INIT, _DISK)).encode()
+        ).hexdigest()[:8]
         return MACHINES / f"{self.suite}-{made_of}"
 
     def ensure(self) -> None:

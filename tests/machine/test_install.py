@@ -89,15 +89,18 @@ def test_a_node_from_the_package_is_there_without_a_further_step(
 
 @pytest.mark.spec("OPS-8")
 def test_the_doctor_finds_nothing_to_do(machine: Machine, followed: float) -> None:
-    def healthy() -> bool:
+    def complaints() -> list[str]:
         done = machine.run("lattice admin doctor -o json", check=False)
         checks = json.loads(done.stdout)["checks"]
-        bad = [each for each in checks if each["state"] not in ("ok", "off")]
         assert len(checks) >= 30
-        assert not bad, bad
-        return True
+        return [
+            f"{each['id']}: {each['state']}, {each['evidence']}"
+            for each in checks
+            if each["state"] not in ("ok", "off")
+        ]
 
-    eventually(healthy, patience_s=180, pause_s=10)
+    # An emulated machine is slow while it still starts things, and the doctor says so.
+    eventually(complaints, lambda found: not found, patience_s=300, pause_s=10)
 
 
 @pytest.mark.spec("TRY-1", "ATTACH-1", "TOP-2")
@@ -105,8 +108,15 @@ def test_a_person_uses_it(machine: Machine, followed: float) -> None:
     def person(command: str) -> str:
         return machine.run(command, user=machine_site.USER, timeout_s=120).stdout
 
+    # The job of the page has the node's memory.
+    person("lattice cancel @last")
     job = person("lattice submit --name again -- sleep 600").split()[-1]
-    eventually(lambda: "running" in person(f"lattice status {job}"), patience_s=60, pause_s=3)
+    eventually(
+        lambda: person(f"lattice status {job}"),
+        lambda shown: "running" in shown,
+        patience_s=120,
+        pause_s=3,
+    )
     inside = person(f"lattice attach {job} -- sh -c 'id -un; cat /proc/self/cgroup'")
     assert inside.startswith(machine_site.USER)
     assert f"job_{job}/" in inside

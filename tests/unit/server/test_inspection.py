@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from lattice.server.cluster.agents import as_single_server
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSection, VclusterEntry
 from lattice.server.foundation import Ground, open_ground
-from lattice.server.inspection.files import certificate_facts, folder_facts
+from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.inspection import ServerInspection
 from tests.fakes.certificates import node_pair
 from tests.fakes.supervised import SupervisedLoops
@@ -130,3 +131,14 @@ def test_a_folder_that_is_not_there_yet_has_the_disk_of_its_parent(tmp_path: Pat
     assert facts.free_bytes > 0
     assert facts.total_bytes >= facts.free_bytes
     assert facts.folder.endswith("not/there")
+
+
+def test_a_log_that_the_unit_of_the_server_sees_read_only_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = os.statvfs(tmp_path)
+    # The order of the fields is that of os.statvfs_result; the ninth is the flags.
+    hardened = os.statvfs_result((*seen[:8], seen.f_flag | os.ST_RDONLY, seen[9]))
+    monkeypatch.setattr(os, "statvfs", lambda _: hardened)
+    assert folder_facts(tmp_path).read_only
+    assert not log_folder_facts((tmp_path / "none", tmp_path)).read_only

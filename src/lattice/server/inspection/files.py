@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,8 +33,13 @@ def folder_facts(folder: Path) -> FolderFacts:
     )
 
 
-def log_folder() -> Path:
-    return next((each for each in _LOGS if each.is_dir()), _LOGS[-1])
+def log_folder_facts(folders: Sequence[Path] = _LOGS) -> FolderFacts:
+    """The disk of the system's log. Raises `OSError`.
+
+    The server's unit may see it read-only (`ProtectSystem=strict`), and does not write there.
+    """
+    folder = next((each for each in folders if each.is_dir()), folders[-1])
+    return replace(folder_facts(folder), read_only=False)
 
 
 def certificate_facts(file: Path) -> CertificateFacts:

@@ -37,7 +37,7 @@ from lattice.features.link.model import Replica
 from lattice.features.link.service.probe import ProbeService
 from lattice.server.engines import own_user, slurm_commands
 from lattice.server.foundation import Ground
-from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder
+from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.slurm import SlurmInspection
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class ServerInspection:
         return await self._read("state folder", partial(folder_facts, single))
 
     async def log_folder(self) -> FolderFacts:
-        return await self._read("log folder", lambda: folder_facts(log_folder()))
+        return await self._read("log folder", log_folder_facts)
 
     async def people_certificate(self) -> CertificateFacts:
         file = self._ground.config.api.tls_cert
