@@ -32,6 +32,7 @@ environment, the environment over your file, and your file over the site's, key 
 | key | environment | flag | meaning |
 |---|---|---|---|
 | `api_url` | `LATTICE_API_URL` | `--api-url` | the server; several replicas with commas between |
+| `local` | | `--local` | `true`: no server; [what works then](../guide/local.md) |
 | `ca` | `LATTICE_CA` | `--ca` | trust these certificates instead of the system's |
 | `client_cert`, `client_key` | | | a certificate to show to the server |
 | `output` | | `--output` | `table`, `wide`, `json` or `yaml` |

@@ -49,6 +49,10 @@ class Call(NamedTuple, Generic[T]):
     """An act that the server carries out once for one idempotency key."""
     anonymous: bool = False
     """It sends no token and needs none."""
+    rpc: str = ""
+    """The operation, for those who carry it out themselves."""
+    request: object = None
+    """The request of that operation, before it became path and parameters."""
 
     @property
     def key(self) -> str:
@@ -123,6 +127,9 @@ class StreamCall(NamedTuple, Generic[T]):
     """A server has just answered. If none can be reached when the stream begins, retry."""
     binary: StreamFormat | None = None
     """A cheaper form, for servers that offer it."""
+    rpc: str = ""
+    request: object = None
+    """Both as in `Call`."""
 
     @property
     def accept(self) -> str:

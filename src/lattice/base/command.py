@@ -59,7 +59,7 @@ class Command(NamedTuple):
 
     An `offline` command needs no server and no configuration: `run(**values)`. In a command that
     `passes_on`, options end at the first word without a dash or at `--`. That word and all that
-    follow belong to the program to be run.
+    follow belong to the program to be run. A `serverless` command also works with `--local`.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Command(NamedTuple):
     permission: str = "none"
     offline: bool = False
     passes_on: bool = False
+    serverless: bool = False
 
 
 FORMATS = ("table", "wide", "json", "yaml")
@@ -83,5 +84,6 @@ COMMON: tuple[Option, ...] = (
     Option("-v", "--verbose", help="Say which server answers, and the request's id with an error."),
     Option("--api-url", metavar="URL", help="The server; several replicas with commas between."),
     Option("--ca", metavar="FILE", help="Trust these certificates instead of the system's."),
+    Option("--local", help="Ask no server: Slurm's commands, with your own rights."),
 )
 """Options that every command takes."""

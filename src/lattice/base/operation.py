@@ -109,6 +109,8 @@ class Operation(NamedTuple, Generic[Q, A]):
             tuple(sent.headers),
             timeout_s=self.timeout_s,
             idempotent=self.idempotent,
+            rpc=self.rpc,
+            request=request,
         )
 
     def body_fields(self) -> tuple[RequestField, ...]:
@@ -167,6 +169,8 @@ class StreamOperation(NamedTuple, Generic[Q, A]):
             tuple(sent.query),
             beginning=self.beginning,
             binary=self.binary,
+            rpc=self.rpc,
+            request=request,
         )
 
 

@@ -30,7 +30,12 @@ def run(command: Command, values: Mapping[str, object], environment: Mapping[str
             return command.run(**own)
         from lattice.cli.shell import TerminalShell  # noqa: PLC0415 - not all need a server
 
-        return command.run(TerminalShell(common, environment), **own)
+        shell = TerminalShell(common, environment)
+        shell.check_server(command)
+        try:
+            return command.run(shell, **own)
+        finally:
+            shell.close()
     except LatticeError as error:
         return report(error, verbose=verbose)
     except BrokenPipeError:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
@@ -23,8 +24,8 @@ from lattice.client.settings import Settings
 from lattice.client.tokens import VaultLocker, open_vault
 
 if TYPE_CHECKING:
-    from lattice.client.byte_stream import ByteStream
-    from lattice.client.record_stream import RecordStream
+    from lattice.base.command import Command
+    from lattice.base.shell import CallRunner, Fetched, Followed
     from lattice.domain.signin import IdentityProvider, Tokens
     from lattice.features.identity.model import AuthDiscovery
 
@@ -40,7 +41,10 @@ class TerminalShell:
         self._quiet = bool(common.get("quiet"))
         self._verbose = bool(common.get("verbose"))
         self._settings = Settings.load(
-            environment, api_url=_text(common.get("api_url")), ca=_text(common.get("ca"))
+            environment,
+            api_url=_text(common.get("api_url")),
+            ca=_text(common.get("ca")),
+            local=bool(common.get("local")),
         )
         self.output = _text(common.get("output")) or self._settings.output
         terminal = sys.stdout.isatty()
@@ -56,6 +60,31 @@ class TerminalShell:
             zone=UTC if common.get("utc") else None,
         )
         self._client: SyncClient | None = None
+        self._local: CallRunner | None = None
+
+    def check_server(self, command: Command) -> None:
+        """Raise `UsageError` if the command needs a server and there is to be none."""
+        if self._settings.local and not command.serverless:
+            raise UsageError(
+                f"`lattice {command.name}` needs a Lattice server.",
+                hint="Without one (--local, or `local: true` in the configuration) there are "
+                "status, history, logs and top.",
+            )
+
+    @property
+    def local(self) -> CallRunner | None:
+        """What answers without a server; None with one."""
+        if self._local is None and self._settings.local:
+            # By its name, as commands are: with a server nothing of it is loaded.
+            module = import_module("lattice.local.client")
+            make: Callable[..., CallRunner] = module.LocalClient
+            self._local = make(self.clock, note=self.note, warn=self.warn)
+        return self._local
+
+    def close(self) -> None:
+        """End what was started for the command."""
+        if self._local is not None:
+            self._local.close()
 
     def _coloured(self, *, off: bool) -> bool:
         if off or self.environment.get("NO_COLOR") or self._settings.color == "never":
@@ -74,18 +103,24 @@ class TerminalShell:
         return self.client.url
 
     def call(self, call: Call[T]) -> T:
+        if self.local is not None:
+            return self.local.call(call)
         client = self.client
         if self._verbose:
             self.warn(f"{call.method} {client.url}{call.path}")
         return client.call(call)
 
-    def stream(self, call: StreamCall[T]) -> RecordStream[T]:
+    def stream(self, call: StreamCall[T]) -> Followed[T]:
+        if self.local is not None:
+            return self.local.stream(call)
         client = self.client
         if self._verbose:
             self.warn(f"GET {client.url}{call.path}")
         return client.stream(call)
 
-    def fetch(self, call: BytesCall) -> ByteStream:
+    def fetch(self, call: BytesCall) -> Fetched:
+        if self.local is not None:
+            return self.local.fetch(call)
         return self.client.fetch(call)
 
     def attach(self, call: TerminalCall) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from lattice.base.call import IDEMPOTENCY_KEY, KEY_OPTIONAL, REPEATED, Call
-from lattice.base.errors import Unavailable
+from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.base.fast_start.connector import Unreached, reason
 from lattice.client.answers import SWITCH_REPLICA, unreachable
 
@@ -26,6 +26,11 @@ class Replicas:
     """Their addresses, in the order in which they are tried."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
+        if not urls:
+            raise ConfigurationError(
+                "No server is known: the configuration has `local: true`.",
+                hint="Name one with LATTICE_API_URL.",
+            )
         self.urls = tuple(dict.fromkeys(urls))
 
     @property

@@ -20,7 +20,17 @@ from urllib.parse import urlsplit
 from lattice.base.errors import ConfigurationError
 from lattice.base.fast_start.connector import LOOPBACK
 
-KEYS = ("api_url", "ca", "client_cert", "client_key", "output", "color", "scopes", "credentials")
+KEYS = (
+    "api_url",
+    "local",
+    "ca",
+    "client_cert",
+    "client_key",
+    "output",
+    "color",
+    "scopes",
+    "credentials",
+)
 _CHOICES = {
     "output": ("table", "wide", "json", "yaml"),
     "color": ("auto", "always", "never"),
@@ -30,11 +40,17 @@ SITE_FILE = "/etc/lattice/config.yaml"
 _SITE_HINT = (
     "This is the site's file, for everybody on this machine: its administrator can mend it."
 )
-_NO_SERVER = "Name it with --api-url, LATTICE_API_URL or `api_url:` in {path}."
+_NO_SERVER = (
+    "Name it with --api-url, LATTICE_API_URL or `api_url:` in {path}. On a host of the cluster "
+    "--local does without one."
+)
+_SWITCHES = ("local",)
+_BOOLEANS = {"true": True, "false": False}
 
-# Only what YAML 1.1 reads as the same string: addresses, absolute paths and the words above.
+# Only what YAML 1.1 reads alike: addresses, absolute paths, the words above, true and false.
 _PLAIN = re.compile(
-    r"([a-z_]+): +(https?://[\w.:/\[\],-]*[\w/\]]|/[\w./-]+|table|wide|json|yaml|auto|always|never|file|keyring)",
+    r"([a-z_]+): +(https?://[\w.:/\[\],-]*[\w/\]]|/[\w./-]+|table|wide|json|yaml|auto|always|never|file|keyring"
+    r"|true|false)",
     re.ASCII,
 )
 
@@ -52,6 +68,8 @@ class Settings(NamedTuple):
     credentials: str = "file"
     token: str | None = None
     folder: str = ""
+    local: bool = False
+    """Without a server; then `urls` is empty."""
 
     def __repr__(self) -> str:
         """Without the token, because this text may get into a log."""
@@ -64,6 +82,7 @@ class Settings(NamedTuple):
         *,
         api_url: str | None = None,
         ca: str | None = None,
+        local: bool = False,
         site_file: str = SITE_FILE,
     ) -> Settings:
         """Flags (the arguments) override the environment, which overrides both files."""
@@ -72,9 +91,12 @@ class Settings(NamedTuple):
         path = environment.get("LATTICE_CONFIG") or os.path.join(folder, "config.yaml")
         own = _read(path, required="LATTICE_CONFIG" in environment)
         file = {**_read_site(site_file), **own}
-        url = api_url or environment.get("LATTICE_API_URL") or _text(file, "api_url") or ""
+        named = api_url or environment.get("LATTICE_API_URL") or ""
+        # A server that is named nearer than the switch is meant.
+        local = local or (not named and _is_local(own, file))
+        url = named or _text(file, "api_url") or ""
         return cls(
-            _urls(url, path),
+            () if local else _urls(url, path),
             ca=ca or environment.get("LATTICE_CA") or _text(file, "ca"),
             client_cert=_text(file, "client_cert"),
             client_key=_text(file, "client_key"),
@@ -84,7 +106,13 @@ class Settings(NamedTuple):
             credentials=_text(file, "credentials") or "file",
             token=environment.get("LATTICE_TOKEN", "").strip() or None,
             folder=os.path.join(folder, "credentials"),
+            local=local,
         )
+
+
+def _is_local(own: Mapping[str, object], file: Mapping[str, object]) -> bool:
+    """True if a file asks for it. A person's `api_url` is nearer than the site's `local`."""
+    return bool(own["local"] if "local" in own else file.get("local") and "api_url" not in own)
 
 
 def config_home(environment: Mapping[str, str]) -> str:
@@ -143,7 +171,7 @@ def read_plain(text: str) -> Mapping[str, object] | None:
         found = _PLAIN.fullmatch(bare)
         if found is None or found[1] in values:
             return None
-        values[found[1]] = found[2]
+        values[found[1]] = _BOOLEANS.get(found[2], found[2])
     return values
 
 
@@ -172,6 +200,9 @@ def _problems(values: Mapping[str, object]) -> list[str]:
         elif key == "scopes" and isinstance(value, list):
             if not all(isinstance(each, str) for each in value):
                 problems.append("scopes must be a list of words")
+        elif key in _SWITCHES:
+            if not isinstance(value, bool):
+                problems.append(f"{key} must be true or false")
         elif not isinstance(value, str):
             problems.append(f"{key} must be text")
         elif value not in _CHOICES.get(key, (value,)):

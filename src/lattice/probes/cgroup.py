@@ -26,7 +26,7 @@ from lattice.probes.kernel_files import Carried, OfJobs, figures, folders_in, re
 from lattice.probes.probe import ProbeRoots, ProbeSite
 
 _V2 = ""
-_NO_LIMIT = 1 << 62
+UNLIMITED_BYTES = 1 << 62
 """Without a limit v1 has a value near 2^63, less a page of any size."""
 _MOST_CPUS = 1 << 20
 _DEEPEST = 8
@@ -109,7 +109,7 @@ class CgroupProbe:
             limit = _tightest(folder, self._root)
         else:
             limit = stat.get("hierarchical_memory_limit", NOT_REPORTED)
-        return [*_used(stat, v2=folders.is_v2, now=now), _limit(limit, now)]
+        return [*used_memory(stat, v2=folders.is_v2, now=now), _limit(limit, now)]
 
 
 class _JobFolders:
@@ -195,7 +195,7 @@ def count_cpus(text: str | None) -> int | None:
     return count
 
 
-def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[MetricReading]:
+def used_memory(stat: Mapping[str, int], *, v2: bool, now: float) -> list[MetricReading]:
     """Resident and shared memory; and page cache, which the kernel can reclaim."""
     names = ("anon", "shmem", "file") if v2 else ("total_rss", "total_shmem", "total_cache")
     resident, shared, files = (stat.get(name) for name in names)
@@ -212,7 +212,7 @@ def _limit(limit: int | str, now: float) -> MetricReading:
     metric = "memory_limit_bytes"
     if isinstance(limit, str):
         return Absence(metric, limit)
-    return Absence(metric, NO_LIMIT) if limit >= _NO_LIMIT else reading(metric, limit, now)
+    return Absence(metric, NO_LIMIT) if limit >= UNLIMITED_BYTES else reading(metric, limit, now)
 
 
 def _tightest(folder: str, root: str) -> int | str:
@@ -231,7 +231,7 @@ def _tightest(folder: str, root: str) -> int | str:
         folder = os.path.dirname(folder)  # noqa: PTH120  paths are text here, for speed
     if not read:
         return "control groups do not limit memory here"
-    return min(found, default=_NO_LIMIT)
+    return min(found, default=UNLIMITED_BYTES)
 
 
 def _kills(folders: _JobFolders, state: _JobState, now: float) -> MetricReading:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import ConfigurationError
+from lattice.client.blocking_client import SyncClient
 from lattice.client.settings import Settings, read_plain
 
 
@@ -168,3 +169,39 @@ def test_the_quick_reading_says_what_yaml_says_or_nothing(
 def test_the_quick_reading_reads_the_usual_file() -> None:
     text = "# mine\napi_url: https://lattice.example:8443\nca: /etc/lattice/ca.pem\noutput: wide\n"
     assert read_plain(text) == yaml.safe_load(text)
+
+
+@pytest.mark.spec("TRY-3")
+def test_local_needs_no_server_unless_one_is_named_nearer(tmp_path: Path) -> None:
+    assert load(tmp_path, "local: true\n").local
+    assert load(tmp_path).urls == ()
+    named = load(tmp_path, LATTICE_API_URL="https://env.example")
+    assert (named.local, named.urls) == (False, ("https://env.example",))
+    both = Settings.load(
+        {"HOME": str(tmp_path), "LATTICE_API_URL": "https://env.example"}, local=True
+    )
+    assert both.local
+    assert not load(tmp_path, "local: false\napi_url: https://file.example\n").local
+
+
+@pytest.mark.spec("TRY-3")
+def test_an_own_server_is_nearer_than_the_sites_switch(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("local: true\n")
+
+    def loaded(text: str) -> Settings:
+        path = tmp_path / ".config/lattice/config.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return Settings.load({"HOME": str(tmp_path)}, site_file=str(site))
+
+    assert loaded("output: json\n").local
+    assert loaded("api_url: https://own.example\n").urls == ("https://own.example",)
+    site.write_text("api_url: https://site.example\n")
+    assert loaded("local: true\n").local
+
+
+@pytest.mark.spec("TRY-3")
+def test_the_sdk_needs_a_server_all_the_same(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="local: true"):
+        SyncClient(load(tmp_path, "local: true\n"), environment={"HOME": str(tmp_path)})

@@ -14,9 +14,12 @@
     tenancy.py       Tenant and vCluster of a job.
     reasons.py       The texts for reason codes.
     gres.py          GPUs of a job.
-    commands.py      scontrol, sacctmgr, sacct.
+    commands.py      scontrol, sacctmgr, sacct, squeue.
     job_details.py   Output files of a job, and what an attempt used.
     operator.py      Drains and resumes nodes.
+
+    command_exchange.py   slurmrestd's answers from commands, for a caller without a server.
+    command_scheduler.py  `CommandScheduler`, which sees that caller's jobs.
 
 Data path: slurmrestd gives raw records. They become `Allocation`s in memory, which all readers use.
 Readers never wait for Slurm.

@@ -10,11 +10,15 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from lattice.base.errors import Unavailable
 
 _READ_BYTES = 256 * 1024
+_EXCERPT = 300
 
 
 class CommandFailed(Unavailable):
@@ -26,7 +30,7 @@ class CommandFailed(Unavailable):
 
 
 class SlurmCommands:
-    """Runs `scontrol`, `sacctmgr` and `sacct` as the server's own user.
+    """Runs `scontrol`, `sacctmgr`, `sacct` and `squeue` as the user of this process.
 
     They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line, for a
     site with Slurm in a container. `operate_prefix` goes before commands that change nodes, and
@@ -100,6 +104,21 @@ class SlurmCommands:
         """One job as slurmctld has it, on several lines, with file names expanded."""
         return await self._run("scontrol", "show", "job", str(job_id))
 
+    async def live_jobs(self, user: str) -> str:
+        """The jobs of a user that slurmctld has, in any state, as slurmrestd writes them.
+
+        22.05 prints those of everybody.
+        """
+        return await self._run("squeue", "--json", "-a", "-t", "all", "-u", user, is_json=True)
+
+    async def past_jobs(self, options: Sequence[str]) -> str:
+        """Rows of slurmdbd without steps, one for each run, as slurmrestd writes them."""
+        return await self._run("sacct", "--json", "-X", "-D", *options, is_json=True)
+
+    async def clusters(self) -> str:
+        """The clusters that slurmdbd has, one a line."""
+        return await self._run("sacctmgr", "-nP", "show", "cluster", "format=cluster")
+
     async def nodes_shown(self, nodes: str) -> str:
         """One line a node, as slurmctld has it now."""
         return await self._run("scontrol", "-o", "show", "node", nodes)
@@ -114,31 +133,37 @@ class SlurmCommands:
         update = ("scontrol", "update", f"nodename={nodes}", f"state={state}", *why)
         await self._run(*self._operate_prefix, *update)
 
-    async def _run(self, *command: str) -> str:
+    async def _run(self, *command: str, is_json: bool = False) -> str:
+        """What it prints. With JSON its errors are no part of that, if it succeeds."""
         shown = " ".join(command[:4])
         line = (*self._prefix, *command)
-        try:
-            running = await _RunningCommand.start(line, self._environment(), self._limit_bytes)
-        except OSError as error:
-            raise Unavailable(
-                f"{command[0]} can't be run: {error.strerror}",
-                hint="Install Slurm's client commands beside the server.",
-            ) from None
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await running.ended.wait()
-                if len(running.output) > self._limit_bytes:
-                    raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
-                await running.exited.wait()
-        except TimeoutError:
-            raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
-        finally:
-            await running.aclose()
-        text = running.output.decode("utf-8", "replace")
-        if running.code:
-            excerpt = text.strip()[:300]
-            raise CommandFailed(f"{shown} failed with {running.code}: {excerpt}", excerpt)
-        return text
+        environment = self._environment()
+        if is_json:
+            # 22.05 can't read what it writes itself with another format.
+            del environment["SLURM_TIME_FORMAT"]
+        with TemporaryFile() if is_json else nullcontext() as errors:
+            try:
+                running = await _RunningCommand.start(line, environment, self._limit_bytes, errors)
+            except OSError as error:
+                raise Unavailable(
+                    f"{command[0]} can't be run: {error.strerror}",
+                    hint="Install Slurm's client commands beside the server.",
+                ) from None
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await running.ended.wait()
+                    if len(running.output) > self._limit_bytes:
+                        raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
+                    await running.exited.wait()
+            except TimeoutError:
+                raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
+            finally:
+                await running.aclose()
+            text = running.output.decode("utf-8", "replace")
+            if running.code:
+                excerpt = _beginning(errors) or text.strip()[:_EXCERPT]
+                raise CommandFailed(f"{shown} failed with {running.code}: {excerpt}", excerpt)
+            return text
 
     def _environment(self) -> dict[str, str]:
         path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
@@ -148,6 +173,13 @@ class SlurmCommands:
         elif "SLURM_CONF" in os.environ:
             environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
         return environment
+
+
+def _beginning(errors: IO[bytes] | None) -> str:
+    if errors is None:
+        return ""
+    errors.seek(0)
+    return errors.read(4 * _EXCERPT).decode("utf-8", "replace").strip()[:_EXCERPT]
 
 
 class _RunningCommand:
@@ -180,14 +212,18 @@ class _RunningCommand:
 
     @classmethod
     async def start(
-        cls, line: Sequence[str], environment: dict[str, str], limit_bytes: int
+        cls,
+        line: Sequence[str],
+        environment: dict[str, str],
+        limit_bytes: int,
+        errors: IO[bytes] | None = None,
     ) -> _RunningCommand:
         """Raises `OSError` if it can't be run. The caller closes it."""
         process = subprocess.Popen(  # noqa: ASYNC220 - returns after exec
             line,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors or subprocess.STDOUT,
             bufsize=0,
             env=environment,
         )

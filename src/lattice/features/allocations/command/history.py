@@ -95,4 +95,5 @@ HISTORY = Command(
         ("lattice history -S 2026-11-01 -E 2026-11-08 -o json", "a stretch, for a script"),
     ),
     permission="any role, for your own; a coordinator's and an admin's reach with --all or --user",
+    serverless=True,
 )

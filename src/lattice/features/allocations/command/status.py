@@ -137,4 +137,5 @@ STATUS = Command(
         ("lattice status --watch -o json", "a JSON line for every change"),
     ),
     permission="any role, for your own; a coordinator's and an admin's reach with --all or --user",
+    serverless=True,
 )

@@ -247,4 +247,5 @@ LOGS = Command(
         ("lattice logs 12345 --download logs", "files to keep"),
     ),
     permission="any role, for your own and what is shared with you",
+    serverless=True,
 )

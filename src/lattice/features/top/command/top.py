@@ -138,4 +138,5 @@ TOP = Command(
         ("lattice top @last --interval 30 --csv", "a line a figure, until it is over"),
     ),
     permission="allocations:read; your own, what is shared with you, and an admin's reach",
+    serverless=True,
 )
