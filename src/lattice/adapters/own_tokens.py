@@ -46,7 +46,7 @@ class OwnTokens:
         self.audience = audience
         self.lifetime = lifetime
         self._user_claim = user_claim
-        self._administrators = administrators
+        self.administrators = administrators
 
     def issue(self, user: str) -> str:
         now = int(self._clock.now().timestamp())
@@ -92,7 +92,7 @@ class OwnTokens:
         if type(end) is not int or now >= end:
             raise TokenRefused("own token has expired")
         # The role is decided here and now: a token does not outlive the configuration.
-        if claims.get(self._user_claim) in self._administrators:
+        if claims.get(self._user_claim) in self.administrators:
             return {**claims, "lattice_role": "system-admin"}
         return claims
 

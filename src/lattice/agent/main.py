@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     file, check = options.pop("config"), options.pop("check_config")
     first, keys, owner = options.pop("enrol"), options.pop("grant_keys"), options.pop("owner")
     try:
-        settings = load_agent_config(file, options, os.environ)
+        read = partial(load_agent_config, file, options, os.environ)
+        settings = read()
         if check:
             print("configuration: ok")
             return 0
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pauses = LoopPauses()
         fast_loop = partial(pauses.new_fast_loop, SLOW_BEAT_S)
         with asyncio.Runner(loop_factory=fast_loop) as runner:
-            runner.run(run(settings, pauses))
+            runner.run(run(settings, pauses, read))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]
         lines += [f"Hint: {error.hint}"] if error.hint else []

@@ -34,15 +34,18 @@ from lattice.agent.identity_spire import spire_identity
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
 from lattice.agent.process_figures import OwnProcess, process_figures
+from lattice.agent.sections import AgentConfig
 from lattice.agent.self_check import OwnSources, SelfCheck, latency_state
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
+from lattice.base.loglines import set_level
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import settle
+from lattice.base.reload import Reload, Reloader, ReloadTable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
 from lattice.domain.node import NodeHealth
-from lattice.domain.stream import StreamKind
+from lattice.domain.stream import Serve, StreamKind
 from lattice.features.attach.node import TerminalPassing
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
@@ -57,8 +60,14 @@ _log = logging.getLogger("lattice.agent")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def run(settings: AgentSettings, pauses: LoopPauses) -> None:
-    """Run until SIGTERM or SIGINT.
+RELOADED: ReloadTable = {"alerts": (), "log": ("level",)}
+"""The keys that change while the agent runs. docs/operate/configuration.md has the same table."""
+
+
+async def run(
+    settings: AgentSettings, pauses: LoopPauses, read: Callable[[], AgentSettings]
+) -> None:
+    """Run until SIGTERM or SIGINT. On SIGHUP the configuration is read again by `read`.
 
     Raises `LoopFailed` after an orderly stop, if a required loop failed.
     """
@@ -67,7 +76,7 @@ async def run(settings: AgentSettings, pauses: LoopPauses) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor(SystemClock(), stop.set)
-    await run_until(stop, settings, supervisor, pauses)
+    await run_until(stop, settings, supervisor, pauses, read)
     supervisor.check()
 
 
@@ -87,15 +96,27 @@ class _Link:
 
 
 async def run_until(
-    stop: asyncio.Event, settings: AgentSettings, supervisor: Supervisor, pauses: LoopPauses
+    stop: asyncio.Event,
+    settings: AgentSettings,
+    supervisor: Supervisor,
+    pauses: LoopPauses,
+    read: Callable[[], AgentSettings] | None = None,
 ) -> None:
-    """Run all parts of the agent until `stop` is set."""
+    """Run all parts of the agent until `stop` is set.
+
+    `read` reads the settings again; None: they never change.
+    """
     clock, link = SystemClock(), _Link()
     # Until the link has measured, this is the node's own clock; grants need the link anyway.
     servers = ServerTime(clock, link.ahead_s)
     checker = GrantChecker(settings.node, servers)
     identity = _identity(settings, checker, clock)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, identity.reload_soon)
+    again = read or (lambda: settings)
+    reloader = Reloader(
+        settings.config, RELOADED, lambda: again().config, lambda _config: (), clock
+    )
+    reloader.add(Reload("log", lambda log: set_level(log.level)))
+    hangup = _on_hangup(identity)
     systemd = Systemd(os.environ)
     # Before it has an identity: a node must not wait for a server while it boots.
     systemd.ready("waits for an identity")
@@ -109,9 +130,10 @@ async def run_until(
     obtaining.result()
     async with AsyncExitStack() as stack:
         figures = partial(process_figures, OwnProcess(), supervisor, pauses)
-        loops = _parts(stack, settings, link, identity, checker, servers, clock, figures)
+        reloading = Loop("reload", partial(_reload, hangup, reloader), OnFailure.RESTART)
+        loops = _parts(stack, settings, link, identity, checker, servers, clock, figures, reloader)
         watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
-        await stack.enter_async_context(supervisor.running(watchdog, *loops))
+        await stack.enter_async_context(supervisor.running(watchdog, reloading, *loops))
         settle()
         _log.info("running", extra={"node": settings.node, "version": __version__})
         pauses.start()
@@ -121,7 +143,26 @@ async def run_until(
         _log.info("stopping")
 
 
-def _parts(
+def _on_hangup(identity: AgentIdentity) -> asyncio.Event:
+    """Set at each SIGHUP, which renews the identity too."""
+    hangup = asyncio.Event()
+
+    def react() -> None:
+        identity.reload_soon()
+        hangup.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, react)
+    return hangup
+
+
+async def _reload(hangup: asyncio.Event, reloader: Reloader[AgentConfig]) -> None:
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        await reloader.reload()
+
+
+def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
     stack: AsyncExitStack,
     settings: AgentSettings,
     link: _Link,
@@ -130,6 +171,7 @@ def _parts(
     servers: ServerTime,
     clock: Clock,
     figures: Callable[[], Iterator[ExposedFigure]],
+    reloader: Reloader[AgentConfig],
 ) -> tuple[Loop, ...]:
     """Create every part; `stack` closes them. Returns their loops."""
     jobs = NodeJobs(Roots(spool=settings.config.slurmd.spool_dir), clock)
@@ -155,16 +197,13 @@ def _parts(
         figures,
     )
     stack.callback(telemetry.close)
+    reloader.add(*telemetry.reloads)
     diag = DiagParts(settings, jobs, clock, servers, helper, telemetry)
+    serving: dict[StreamKind, Serve] = {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
     sessions = NodeSessions(
         dialling,
         checker,
-        {
-            StreamKind.ECHO: serve_echo,
-            StreamKind.LOGS: logs.feed,
-            **telemetry.serving,
-            **diag.serving,
-        },
+        {**serving, **telemetry.serving, **diag.serving},
         {StreamKind.ATTACH: TerminalPassing(HelperTerminals(helper))},
     )
     stack.push_async_callback(sessions.aclose)

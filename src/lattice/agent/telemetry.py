@@ -12,8 +12,10 @@ from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
 from lattice.agent.gpuhealth import GpuHealthWatch
+from lattice.agent.sections import AlertsSection
 from lattice.base.clock import Clock
 from lattice.base.metrics_endpoint import MetricsEndpoint, local_metrics_address
+from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import MetricKind
@@ -99,6 +101,7 @@ class TelemetryParts:
             to_server_time=servers.to_server_time,
             leaps=lambda: self.time.leaps,
         )
+        self.reloads = (Reload("alerts", self._judge_by),)
         plan = Plan(self.job_settings.interval_s)
         self.sampling = Sampling(
             jobs,
@@ -157,6 +160,9 @@ class TelemetryParts:
             sending("over servers", linked, choice.over_servers),
             sending("straight", straight, choice.straight),
         )
+
+    def _judge_by(self, alerts: AlertsSection) -> None:
+        self.snapshots.reload(judge_factory(alerts.thresholds))
 
     def close(self) -> None:
         """Close the threads of the probes and the connection to the helper."""

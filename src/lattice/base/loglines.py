@@ -89,8 +89,14 @@ def install(handler: logging.Handler, level: str) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     handler.addFilter(RepeatedLines(handler))
-    root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """From now on write lines of this level and above."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
     for name in _CHATTY:
         # One line for each call of a library would hide the lines of the server.
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -23,11 +23,14 @@ class Vcluster:
     qos: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class Vclusters:
-    """All views of a cluster. One with a QOS has priority over one without."""
+    """All views of a cluster. One with a QOS has priority over one without.
 
-    views: tuple[Vcluster, ...] = ()
+    Everyone who needs them shares one object, so that a site can change them at run time.
+    """
+
+    def __init__(self, views: tuple[Vcluster, ...] = ()) -> None:
+        self.views = views
 
     def of(self, partition: str, qos: str) -> Vcluster | None:
         """The view of a job with this partition and QOS."""

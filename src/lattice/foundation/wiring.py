@@ -10,6 +10,7 @@ from grpc import aio
 
 from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding
+from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop
 from lattice.wire.guard import GuardedRoutes
 
@@ -31,6 +32,8 @@ class Wiring:
     """Adds the feature's own routes and rpcs on the listeners for people."""
     offer_agents: Callable[[aio.Server], None] = _nothing
     """Adds the feature's rpcs on the listener for agents."""
+    reloads: tuple[Reload, ...] = ()
+    """Called when a section of the configuration has changed at run time."""
     loops: tuple[Loop, ...] = ()
     """Background loops that run while the feature is offered."""
     close: Callable[[], Awaitable[None]] = _at_once

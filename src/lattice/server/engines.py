@@ -33,6 +33,7 @@ from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.submission import SubmitGate
+from lattice.domain.vcluster import Vclusters
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
 from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, SlurmSection
@@ -176,7 +177,12 @@ def open_objects(objects: ObjectsSection, single: Path | None) -> ObjectStore | 
 
 @asynccontextmanager
 async def open_scheduler(
-    config: ServerConfig, clock: Clock, figures: OwnMetrics, supervisor: Supervisor
+    config: ServerConfig,
+    commands: SlurmCommands,
+    views: Vclusters,
+    clock: Clock,
+    figures: OwnMetrics,
+    supervisor: Supervisor,
 ) -> AsyncIterator[SlurmScheduler]:
     """The scheduler, polled until the context ends. Raises `ConfigurationError`."""
     slurm = config.slurm
@@ -185,8 +191,8 @@ async def open_scheduler(
     rest = SlurmRest(slurm.rest_url, user=slurm.user or "", token_file=slurm.token_file)
     scheduler = SlurmScheduler(
         rest,
-        slurm_commands(slurm),
-        config.views,
+        commands,
+        views,
         clock,
         slurm.poll_interval_s,
         reader=slurm.user or own_user(),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import timedelta
 
 from lattice.adapters.munge import MungeReader
 from lattice.adapters.pki.files import believed_keys
 from lattice.adapters.stateview import WatchedStateView
+from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
@@ -29,7 +29,6 @@ from lattice.features.nodes import wiring as nodes
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
 from lattice.features.sharing import wiring as sharing
-from lattice.features.sharing.model import ShareTerms
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.convert.snapshots import node_snapshot_of
@@ -63,7 +62,9 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     )
     yield doctor.wire(base, inspection)
     yield _monitoring(ground, inspection)
-    yield identity.wire(base, _discovery(config.api), _munge(ground))
+    names = PublicNames(config.api, ground.cluster.view.addresses)
+    yield Wiring(reloads=(Reload("api", names.reload),))
+    yield identity.wire(base, _discovery(config.api), _munge(ground, names))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)
     yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
@@ -73,10 +74,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield prometheus.wire(base)
     yield logs.wire(base, config.logs, believed_keys(config.logs.seal_keys))
     if agreed.lasts:
-        terms = ShareTerms(
-            timedelta(days=config.sharing.usual_days), timedelta(days=config.sharing.longest_days)
-        )
-        yield sharing.wire(base, ground.cluster.shares, terms)
+        yield sharing.wire(base, ground.cluster.shares, config.sharing.terms)
         yield locks.wire(base, ground.cluster.locks)
     if ground.agents is not None:
         yield from _with_agents(ground, ground.agents)
@@ -107,13 +105,11 @@ def _monitoring(ground: Ground, inspection: ServerInspection) -> Wiring:
     )
 
 
-def _munge(ground: Ground) -> MungeSignIn | None:
+def _munge(ground: Ground, names: PublicNames) -> MungeSignIn | None:
     tokens = ground.own_tokens
     if tokens is None:
         return None
-    api = ground.config.api
-    names = PublicNames(api, ground.cluster.view.addresses)
-    return MungeSignIn(MungeReader(api.munge_socket), tokens, names.has)
+    return MungeSignIn(MungeReader(ground.config.api.munge_socket), tokens, names.has)
 
 
 def _discovery(api: ApiSection) -> AuthDiscovery:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -11,18 +11,20 @@ import structlog
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.own_tokens import OwnTokens
 from lattice.adapters.signedstate import SignedStateStore
+from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenants import SlurmTenantAccounts
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
+from lattice.base.reload import Reloader
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
-from lattice.domain.vcluster import VclusterKind
+from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
@@ -34,6 +36,7 @@ from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agent
 from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
 from lattice.server.cluster.limits import Limits, NoOtherReplica, open_limits
 from lattice.server.cluster.state import AgreedState, open_state
+from lattice.server.config.reload_table import RELOADED, problems_of
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
     open_metric_store,
@@ -59,6 +62,9 @@ class Process:
     journal: LoggedJournal
     replica: str
     """The id of this server among the replicas."""
+    commands: SlurmCommands
+    views: Vclusters
+    reloader: Reloader[ServerConfig]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +93,20 @@ class ServedAgents:
 class Ground:
     """The foundation, and those parts of it that single features or listeners need directly."""
 
-    config: ServerConfig
     foundation: Foundation
+    commands: SlurmCommands
+    reloader: Reloader[ServerConfig]
     scheduler: SlurmScheduler
     verifier: TokenVerifier
     own_tokens: OwnTokens | None
     cluster: Cluster
     agents: ServedAgents | None
     """None: no identity is configured."""
+
+    @property
+    def config(self) -> ServerConfig:
+        """The configuration in force."""
+        return self.reloader.current
 
 
 @asynccontextmanager
@@ -103,8 +115,12 @@ async def open_ground(
     clock: Clock,
     log: structlog.stdlib.BoundLogger,
     supervisor: Supervisor,
+    read: Callable[[], ServerConfig] | None = None,
 ) -> AsyncIterator[Ground]:
-    """All parts until the context ends. Raises `ConfigurationError`."""
+    """All parts until the context ends. Raises `ConfigurationError`.
+
+    `read` reads the configuration again; None: it never changes.
+    """
     own_metrics = OwnMetrics()
     own_metrics.count_by("loop_failures_total", "loop", lambda: supervisor.failures)
     process = Process(
@@ -115,10 +131,13 @@ async def open_ground(
         supervisor=supervisor,
         journal=LoggedJournal(log, own_metrics),
         replica=new_replica_id(),
+        commands=slurm_commands(config.slurm),
+        views=config.views,
+        reloader=Reloader(config, RELOADED, read or (lambda: config), problems_of, clock),
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        scheduler = await enter(open_scheduler(config, clock, own_metrics, supervisor))
+        scheduler = await enter(_open_scheduler(process))
         own_tokens = open_own_tokens(config, clock)
         verifier = await enter(open_verifier(config.api, clock, supervisor, own_tokens))
         cluster = await enter(_open_cluster(process))
@@ -133,14 +152,26 @@ async def open_ground(
             agents=agents,
         )
         yield Ground(
-            config=config,
             foundation=foundation,
+            commands=process.commands,
+            reloader=process.reloader,
             scheduler=scheduler,
             verifier=verifier,
             own_tokens=own_tokens,
             cluster=cluster,
             agents=agents,
         )
+
+
+def _open_scheduler(process: Process) -> AbstractAsyncContextManager[SlurmScheduler]:
+    return open_scheduler(
+        process.config,
+        process.commands,
+        process.views,
+        process.clock,
+        process.own_metrics,
+        process.supervisor,
+    )
 
 
 @asynccontextmanager
@@ -196,7 +227,7 @@ async def _open_agents(
     if parts is None:
         yield None
         return
-    views = process.config.views
+    views = process.views
     needs = MeasurementNeeds(
         scheduler=scheduler,
         state=cluster.agreed.store,
@@ -227,7 +258,7 @@ def _foundation(
     agents: ServedAgents | None,
 ) -> Foundation:
     config, clock, state = process.config, process.clock, cluster.agreed.store
-    commands = slurm_commands(config.slurm)
+    commands = process.commands
     signed, outputs = state, None
     if agents is not None:
         signed = SignedStateStore(state, agents.parts.record_signer)
@@ -245,7 +276,7 @@ def _foundation(
         tenants=SlurmTenantAccounts(commands, SlurmSite(commands, "")),
         accounting=scheduler.accounting,
         job_files=scheduler.job_files,
-        views=config.views,
+        views=process.views,
         state=state,
         signed_state=signed,
         shares=cluster.shares,

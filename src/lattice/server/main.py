@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from lattice import __version__
@@ -19,6 +20,7 @@ from lattice.base.process import reset_inherited_signals
 from lattice.server.cluster.agents import as_single_server, begin_identity, succeed_identity
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
+from lattice.server.config.sections import ServerConfig
 from lattice.server.serve import serve
 from lattice.server.setup.command import setup
 
@@ -38,9 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.bootstrap:
             begin_identity(options.config, os.environ)
-        config = load_server_config(options.config, os.environ)
-        if options.single:
-            config = as_single_server(config, options.single)
+        config = _load(options.config, options.single)
         log = configure_logging(config.log.level, console=config.log.format is LogFormat.CONSOLE)
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
@@ -52,11 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             pauses = LoopPauses()
             with asyncio.Runner(loop_factory=pauses.new_fast_loop) as runner:
-                runner.run(serve(config, log, pauses))
+                runner.run(
+                    serve(config, log, pauses, partial(_load, options.config, options.single))
+                )
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit
     return 0
+
+
+def _load(file: Path, single: Path | None) -> ServerConfig:
+    config = load_server_config(file, os.environ)
+    return as_single_server(config, single) if single else config
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,13 +17,17 @@ class PublicNames:
 
     def __init__(self, api: ApiSection, replicas: Callable[[], tuple[str, ...]]) -> None:
         """`replicas` returns the addresses of the agents' listeners."""
+        self.reload(api)
+        self._certificate = api.tls_cert
+        self._replicas = replicas
+
+    def reload(self, api: ApiSection) -> None:
+        """From now on the names of this section."""
         self._fixed = {each.lower() for each in api.public_names} | {api.rest_listen.host.lower()}
         if api.rest_listen.is_loopback:
             self._fixed |= _LOOPBACK
         if api.agent_advertise is not None:
             self._fixed.add(api.agent_advertise.host.lower())
-        self._certificate = api.tls_cert
-        self._replicas = replicas
 
     def has(self, host: str) -> bool:
         """True for such a host; a name with a star stands for one label."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -34,6 +35,7 @@ from lattice.server.listeners.listeners import (
     show_connections,
 )
 from lattice.server.listeners.rest_app import Description
+from lattice.server.reload import server_reloads
 from lattice.server.tls import ListenerTls
 
 _METRICS_REUSE_S = 1.0
@@ -41,9 +43,12 @@ _METRICS_REUSE_S = 1.0
 
 
 async def serve(
-    config: ServerConfig, log: structlog.stdlib.BoundLogger, pauses: LoopPauses
+    config: ServerConfig,
+    log: structlog.stdlib.BoundLogger,
+    pauses: LoopPauses,
+    read: Callable[[], ServerConfig],
 ) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT. On SIGHUP the configuration is read again by `read`.
 
     Raises `LoopFailed` after an orderly stop, if a loop failed that the server needs.
     """
@@ -52,14 +57,17 @@ async def serve(
     supervisor = Supervisor(clock, stop.set)
     systemd = Systemd(os.environ)
     async with (
-        open_ground(config, clock, log, supervisor) as ground,
+        open_ground(config, clock, log, supervisor, read) as ground,
         AsyncExitStack() as stack,
     ):
         faces = await open_features(ground, stack)
         own_metrics = ground.foundation.own_metrics
         own_metrics.show_pauses(pauses)
         tls = server_tls(config.api)
-        _on_signals(stop, tls)
+        hangup = asyncio.Event()
+        _on_signals(stop, hangup)
+        reloading = Loop("reload", lambda: _reload(hangup, ground, tls), OnFailure.RESTART)
+        await stack.enter_async_context(supervisor.running(reloading))
         connections = open_connections(config.api)
         show_connections(own_metrics, connections)
         async with listening(config.api, faces, tls, supervisor, connections):
@@ -119,6 +127,9 @@ async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
         ground.cluster.locks.next_change,
         ground.config.rate_limits.public_per_minute,
     )
+    for each in wirings:
+        ground.reloader.add(*each.reloads)
+    ground.reloader.add(*server_reloads(ground, faces.gatekeeper))
     return faces
 
 
@@ -130,8 +141,17 @@ def _metrics_listener(api: ApiSection, own_metrics: OwnMetrics) -> tuple[Loop, .
     return (Loop("metrics listener", endpoint.run, OnFailure.RESTART),)
 
 
-def _on_signals(stop: asyncio.Event, tls: ListenerTls) -> None:
+async def _reload(hangup: asyncio.Event, ground: Ground, tls: ListenerTls) -> None:
+    """At each hangup, read the configuration and the certificates again."""
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        await ground.reloader.reload()
+        tls.reload()
+
+
+def _on_signals(stop: asyncio.Event, hangup: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, tls.reload)
+    loop.add_signal_handler(signal.SIGHUP, hangup.set)

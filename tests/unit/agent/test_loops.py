@@ -41,6 +41,7 @@ RESTARTED = (
     "logs missed",
     "logs shipping",
     "metrics door",
+    "reload",
     "renewals",
     "self check",
     "telemetry",

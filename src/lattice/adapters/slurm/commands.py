@@ -51,8 +51,8 @@ class SlurmCommands:
         self._conf = conf
         self._bin_dir = bin_dir
         self._prefix = tuple(prefix)
-        self._operate_prefix = tuple(operate_prefix)
-        self._manage_prefix = tuple(manage_prefix)
+        self.operate_prefix = tuple(operate_prefix)
+        self.manage_prefix = tuple(manage_prefix)
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
 
@@ -88,7 +88,7 @@ class SlurmCommands:
 
     async def change_accounts(self, *arguments: str) -> None:
         """Run `sacctmgr -i` with arguments that were checked; nobody is asked to confirm."""
-        await self._run(*self._manage_prefix, "sacctmgr", "-i", *arguments)
+        await self._run(*self.manage_prefix, "sacctmgr", "-i", *arguments)
 
     async def exit_codes(self, job_ids: Iterable[int]) -> str:
         """One line a run: `id|seconds of its submit|code:signal`."""
@@ -131,7 +131,7 @@ class SlurmCommands:
         """Set the state of nodes; Slurm requires a reason for some states."""
         why = (f"reason={reason}",) if reason else ()
         update = ("scontrol", "update", f"nodename={nodes}", f"state={state}", *why)
-        await self._run(*self._operate_prefix, *update)
+        await self._run(*self.operate_prefix, *update)
 
     async def _run(self, *command: str, is_json: bool = False) -> str:
         """What it prints. With JSON its errors are no part of that, if it succeeds."""

@@ -257,6 +257,17 @@ class SlurmScheduler:
             return age_s <= _LEAST_STALE_S
         return age_s <= max(3 * self._interval_s, _LEAST_STALE_S)
 
+    def reload(self, poll_interval_s: float) -> None:
+        """From now on poll so often."""
+        self._poll_interval_s = poll_interval_s
+
+    async def reload_views(self) -> None:
+        """Place every job again: the vClusters have changed."""
+        placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
+        self._placing = placing
+        await self.jobs.replace_all(lambda job: _viewed(job, placing))
+        self._rebuild()
+
     async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
         """One more poll, shared by concurrent callers, within the time that polls may take.
 
@@ -479,6 +490,10 @@ class SlurmScheduler:
     def _on_switch(self, node: Node) -> Node:
         switch = self._leaves.get(node.name, "")
         return node if node.switch == switch else replace(node, switch=switch)
+
+
+def _viewed(job: Allocation, placing: Placing) -> Allocation:
+    return replace(job, vcluster=placing.vcluster(job.partition, job.qos))
 
 
 def _placed(job: Allocation, placing: Placing) -> Allocation:

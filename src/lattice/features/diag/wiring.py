@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from lattice.base.operation import AnyBinding
+from lattice.base.reload import Reload
 from lattice.domain.node_snapshot import FactSource, StackSource
 from lattice.features.diag.model import (
     Area,
@@ -58,17 +59,23 @@ def wire(
         modes=nodes.modes,
         presences=foundation.presences,
     )
+    builder = CaseBuilder(senses, foundation.clock, targets_of(section))
     service = DiagService(
         foundation.scheduler,
         foundation.finder,
         foundation.output,
-        CaseBuilder(senses, foundation.clock, targets_of(section)),
+        builder,
         rules_of(section, entry_points(group=RULES), foundation.log),
         stacks,
         foundation.clock,
         foundation.limits,
     )
-    return Wiring(bindings=bindings(service))
+
+    def reload(section: DiagSection) -> None:
+        builder.targets = targets_of(section)
+        service.rules = rules_of(section, entry_points(group=RULES), foundation.log)
+
+    return Wiring(bindings=bindings(service), reloads=(Reload("diag", reload),))
 
 
 def targets_of(section: DiagSection) -> Targets:

@@ -43,6 +43,10 @@ class LogsSection:
     )
 
     @property
+    def job_quota_bytes(self) -> int:
+        return self.job_quota_mb * 1024 * 1024
+
+    @property
     def rules(self) -> RetentionRules:
         """The retention rules of this section."""
         own = {

@@ -11,9 +11,9 @@ from grpc import aio
 
 from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding, BinaryStream
+from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.attempts import AttemptFinder
-from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
 from lattice.features.logs.blocks import ZSTD, BlockWriter
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
@@ -27,7 +27,7 @@ from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.records import BLOCKS, PACKED_BLOCKS
-from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
+from lattice.features.logs.service.retention import Removals, Retention
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.search_process import SearchProcesses
 from lattice.foundation.foundation import Foundation
@@ -91,9 +91,10 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     signer = nodes.signer if nodes else None
     seals = Seals(objects, signer, (*(signer.public_keys if signer else ()), *seal_keys))
     summaries = Summaries(objects, foundation.scheduler, foundation.clock, seals)
-    loops = _keeping(foundation, objects, section.rules, summaries)
+    retention = Retention(objects, foundation.scheduler, foundation.clock, section.rules)
+    loops = _keeping(foundation, summaries, retention)
     if nodes is None:
-        return Wiring(loops=loops)
+        return Wiring(loops=loops, reloads=(Reload("logs", partial(_reload, retention)),))
     clock, scheduler = foundation.clock, foundation.scheduler
     finder = AttemptFinder(scheduler, clock)
     intake = LogIntake(
@@ -105,7 +106,7 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         clock,
         seals,
         summaries.note,
-        section.job_quota_mb * 1024 * 1024,
+        section.job_quota_bytes,
     )
     feeds = Feeds(nodes.streams, nodes.signer, clock, finder.of)
     search = SearchProcesses()
@@ -121,6 +122,10 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         bounds,
     )
 
+    def reload(section: LogsSection) -> None:
+        _reload(retention, section)
+        intake.quota.most_bytes = section.job_quota_bytes
+
     def offer_agents(server: aio.Server) -> None:
         add_LogIntakeServicer_to_server(LogIntakeRpc(intake), server)
 
@@ -134,6 +139,7 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         bindings=bindings(service),
         offer=raw_logs(service),
         offer_agents=offer_agents,
+        reloads=(Reload("logs", reload),),
         loops=loops,
         close=close,
     )
@@ -149,15 +155,16 @@ def raw_logs(service: LogService) -> Callable[[GuardedRoutes[Actor], aio.Server]
     return offer
 
 
+def _reload(retention: Retention, section: LogsSection) -> None:
+    retention.rules = section.rules
+
+
 def _keeping(
-    foundation: Foundation, objects: ObjectStore, rules: RetentionRules, summaries: Summaries
+    foundation: Foundation, summaries: Summaries, retention: Retention
 ) -> tuple[Loop, ...]:
     """The loops that write metadata of stored logs and apply the retention."""
-    retention = Retention(objects, foundation.scheduler, foundation.clock, rules)
     foundation.own_metrics.watch(lambda: _keeping_counts(summaries, retention))
     summing = Loop("log metadata", summaries.run, OnFailure.RESTART)
-    if not rules.is_set:
-        return (summing,)
     removing = partial(retention.run, foundation.state)
     return (summing, Loop("log retention", removing, OnFailure.RESTART))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from lattice.base.config import ConfigReport
 from lattice.base.setting import setting
+from lattice.features.sharing.model import ShareTerms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,10 @@ class SharingSection:
     longest_days: float = setting(
         30.0, "The longest an owner may share for at a time.", least=0.01, most=365
     )
+
+    @property
+    def terms(self) -> ShareTerms:
+        return ShareTerms(timedelta(days=self.usual_days), timedelta(days=self.longest_days))
 
 
 def judge_sharing(sharing: SharingSection, report: ConfigReport) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
+from lattice.base.reload import Reload
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.operations import LIST_SHARES, SHARE_ALLOCATION, UNSHARE_ALLOCATION
+from lattice.features.sharing.section import SharingSection
 from lattice.features.sharing.service.sharing import SharedAllocations, SharingService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
@@ -34,4 +36,8 @@ def wire(foundation: Foundation, shares: SharedAllocations, terms: ShareTerms) -
         terms,
         foundation.journal,
     )
-    return Wiring(bindings=bindings(service))
+
+    def reload(section: SharingSection) -> None:
+        service.terms = section.terms
+
+    return Wiring(bindings=bindings(service), reloads=(Reload("sharing", reload),))

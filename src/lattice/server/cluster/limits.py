@@ -76,7 +76,7 @@ class Rates:
         replicas: Callable[[], Collection[str]],
         others: BucketOwner,
     ) -> None:
-        self._table = table
+        self.table = table
         self._clock = clock
         self._replica = replica
         self._replicas = replicas
@@ -89,11 +89,11 @@ class Rates:
         """Return at once if it is granted; raises `RateLimited` with the time to wait."""
         verdict = await self._judged(sub, kind)
         if not verdict.granted:
-            raise too_many_questions(kind, self._table.of(sub, kind), verdict.wait_s)
+            raise too_many_questions(kind, self.table.of(sub, kind), verdict.wait_s)
 
     def answer(self, sub: str, kind: Questions) -> LimitVerdict:
         """Take one question from the bucket on this replica."""
-        per_minute = self._table.of(sub, kind)
+        per_minute = self.table.of(sub, kind)
         return self._buckets.take(sub, kind, per_minute, self._clock.monotonic())
 
     async def _judged(self, sub: str, kind: Questions) -> LimitVerdict:
@@ -118,6 +118,10 @@ class Limits:
     rates: Rates
     refused: Callable[[str], None]
     """Called with the kind of every refusal."""
+
+    def reload(self, section: RateLimitsSection) -> None:
+        """From now on these numbers. Who has more open keeps it."""
+        self.slots.table = self.rates.table = limit_table(section)
 
     async def open(self, sub: str, kind: Sessions, session: str) -> Slot:
         """A slot for a session, or `RateLimited`; `session` is its id, also when it resumes."""

@@ -86,7 +86,7 @@ class PresenceKeeper:
         self._links = _Decoded(links, LINKS, read_link)
         self._nodes = _Decoded(nodes, NODES, read_presence)
         self._clock = clock
-        self._times = times
+        self.times = times
         self._sensitive = sensitive
         self._sleep = sleep
         self._sighted_s = math.inf
@@ -168,7 +168,7 @@ class PresenceKeeper:
             after = linked(None, link, now) if link is not None else None
         else:
             sensitive = self._sensitive(node)
-            after = judged(record, link, now, self._times, sensitive=sensitive)
+            after = judged(record, link, now, self.times, sensitive=sensitive)
         if after is None or (self._is_settling() and after.condition is not Condition.READY):
             return None
         return _Verdict((self._links.expect(node), self._nodes.expect(node)), after)

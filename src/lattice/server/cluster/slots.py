@@ -101,7 +101,7 @@ class Slots:
         """`lease` returns this replica's lease, or raises `Unavailable`; `view` is of `PREFIX`."""
         self._store = store
         self._view = view
-        self._table = table
+        self.table = table
         self._clock = clock
         self._replica = replica
         self._lease = lease
@@ -202,7 +202,7 @@ class Slots:
 
     async def _acquire(self, slot: Slot) -> None:
         prefix = _prefix(slot)
-        limit = self._table.of(slot.sub, slot.kind)
+        limit = self.table.of(slot.sub, slot.kind)
         for _ in range(_TRIES):
             listing = await self._store.list(prefix)
             key = self._choose(prefix, listing.entries, slot.session, limit)
@@ -247,7 +247,7 @@ class Slots:
                 "Open sessions can't be counted now, so no new one is opened.",
                 hint="Try again in a minute.",
             ) from error
-        limit = self._table.of(slot.sub, slot.kind)
+        limit = self.table.of(slot.sub, slot.kind)
         have = sum(each.sub == slot.sub and each.kind is slot.kind for each in self._held)
         if have >= limit:
             raise too_many_sessions(limit, have) from None

@@ -35,7 +35,7 @@ from lattice.features.doctor.service.facts import (
 from lattice.features.doctor.service.measured import WITHIN_S, NotUsed
 from lattice.features.link.model import Replica
 from lattice.features.link.service.probe import ProbeService
-from lattice.server.engines import own_user, slurm_commands
+from lattice.server.engines import own_user
 from lattice.server.foundation import Ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.slurm import SlurmInspection
@@ -56,9 +56,8 @@ class ServerInspection:
         self._ground = ground
         self._slurm = SlurmInspection(
             ground.scheduler,
-            slurm_commands(slurm),
+            ground.commands,
             reader=slurm.user or own_user(),
-            operates_with=slurm.operate_with,
         )
         self._base = ground.foundation
         self._blocking: dict[str, DriverReads[object]] = {}
@@ -90,6 +89,7 @@ class ServerInspection:
             longest_pause_s=self._base.own_metrics.registry.get_sample_value(_PAUSE),
             failures=supervisor.failures,
             failed_s_ago=supervisor.failed_s_ago,
+            reload=self._ground.reloader.outcome,
         )
 
     def people_names(self) -> tuple[str, ...]:

@@ -23,13 +23,11 @@ class SlurmInspection:
         commands: SlurmCommands,
         *,
         reader: str,
-        operates_with: tuple[str, ...],
     ) -> None:
         """`reader` is the account by which Slurm is read."""
         self._scheduler = scheduler
         self._commands = commands
         self._reader = reader
-        self._operates_with = operates_with
 
     async def controller(self) -> ControllerFacts:
         found = settings(await self._commands.configuration())
@@ -61,12 +59,12 @@ class SlurmInspection:
     async def rights(self) -> RightFacts:
         site, operator = SlurmSite(self._commands, self._reader), _own_user()
         _, may_operate = await asyncio.gather(site.read_rights(), self._may_operate(operator))
-        program = self._operates_with[0] if self._operates_with else ""
+        program = self._commands.operate_prefix[0] if self._commands.operate_prefix else ""
         return RightFacts(
             hidden=site.hidden,
             operator=operator,
             may_operate=may_operate,
-            operates_with=" ".join(self._operates_with),
+            operates_with=" ".join(self._commands.operate_prefix),
             program_found=not program or shutil.which(program) is not None,
         )
 

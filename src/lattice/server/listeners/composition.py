@@ -31,6 +31,7 @@ class Faces:
     grpc: aio.Server
     routes: GuardedRoutes[Actor]
     stop: ServerStop
+    gatekeeper: Gatekeeper | None = None
 
 
 def compose(
@@ -68,4 +69,4 @@ def compose(
     rest = build_app(
         routes, foundation.own_metrics, foundation.log, foundation.clock, public_per_minute
     )
-    return Faces(rest, grpc, routes, stop)
+    return Faces(rest, grpc, routes, stop, gatekeeper)

@@ -28,7 +28,7 @@ class Gatekeeper:
         locks: Locks,
     ) -> None:
         self._verifier = verifier
-        self._names = names
+        self.names = names
         self._journal = journal
         self._locks = locks
 
@@ -79,7 +79,7 @@ class Gatekeeper:
         except TokenRefused as refusal:
             self._journal.refused(rpc, "", refusal.reason)
             raise
-        return actor_from(claims, self._names)
+        return actor_from(claims, self.names)
 
 
 def _who_may(needed: Permission) -> str:

@@ -107,7 +107,7 @@ class CaseBuilder:
     ) -> None:
         self._senses = senses
         self._clock = clock
-        self._targets = targets
+        self.targets = targets
         self._within_s = within_s
         self._earlier = PreviousFacts(clock)
 
@@ -137,7 +137,7 @@ class CaseBuilder:
             traces=traced[0],
             no_traces=traced[1],
             lacks=self._lacks(nodes),
-            targets=self._targets,
+            targets=self.targets,
         )
 
     def _lacks(self, nodes: Iterable[str]) -> Mapping[str, tuple[str, ...]]:

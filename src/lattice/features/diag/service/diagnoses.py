@@ -49,7 +49,7 @@ class DiagService:
         self._finder = finder
         self._output = output
         self._gathering = gathering
-        self._rules = tuple(rules)
+        self.rules = tuple(rules)
         self._stacks = stacks
         self._clock = clock
         self._limits = limits
@@ -66,10 +66,10 @@ class DiagService:
         topology = self._scheduler.live().cluster.topology
         case = await self._gathering.case(job, topology)
         if len(case.nodes) < _FEWEST_FOR_A_THREAD:
-            findings = run_rules(self._rules, case, areas)
+            findings = run_rules(self.rules, case, areas)
         else:
             # Hundreds of nodes take a while to judge, so that runs in a thread.
-            findings = await asyncio.to_thread(run_rules, self._rules, case, areas)
+            findings = await asyncio.to_thread(run_rules, self.rules, case, areas)
         verdict = verdict_of(findings)
         allocation, attempt = job.allocation, job.attempt
         return Diagnosis(

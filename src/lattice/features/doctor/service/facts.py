@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from lattice.base.reload import ReloadOutcome
 from lattice.domain.node import Node
 from lattice.domain.presence import PresenceReading
 
@@ -116,6 +117,8 @@ class ProcessFacts:
     """Of background loops since the start."""
     failed_s_ago: Mapping[str, float]
     """How long ago the last failure of each loop was."""
+    reload: ReloadOutcome | None = None
+    """What the last reload of the configuration did; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

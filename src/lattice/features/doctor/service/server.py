@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lattice.base.moment import age
+from lattice.base.reload import ReloadOutcome
 from lattice.features.doctor.model import Check, Topic
 from lattice.features.doctor.service.disks import room
 from lattice.features.doctor.service.facts import FolderFacts, ProcessFacts, ReplicaFacts
@@ -17,6 +18,7 @@ _MOST_FILES_SHARE = 0.8
 
 EVENT_LOOP = Topic("server.event_loop", "the event loop does not stall")
 LOOPS = Topic("server.loops", "background loops run without failure")
+CONFIGURATION = Topic("server.configuration", "the server runs with its configuration file")
 FILES = Topic("server.files", "open files are below the limit")
 STATE_DISK = Topic("server.state_disk", "the state folder has room")
 LOG_DISK = Topic("server.log_disk", "the log has room")
@@ -41,6 +43,7 @@ def server_checks(facts: ServerFacts) -> Iterator[Check]:
     yield event_loop(facts.process)
     yield loops(facts.process)
     yield files(facts.process)
+    yield configuration(facts.process.reload)
     yield room(STATE_DISK, facts.state_disk, "the state folder")
     yield room(LOG_DISK, facts.log_disk, "the system's log")
     yield replicas(facts)
@@ -72,6 +75,26 @@ def loops(process: ProcessFacts) -> Check:
         return LOOPS.warning(named, "Report the traceback in the server's log (`background loop`).")
     evidence = f"{len(process.failures)} loops, {total} failures since the start"
     return LOOPS.ok(evidence + (", none in the last hour" if total else ""))
+
+
+def configuration(reload: ReloadOutcome | None) -> Check:
+    if reload is None:
+        return CONFIGURATION.ok("read at the start, and not reloaded since")
+    at = f"{reload.at:%Y-%m-%d %H:%M:%S} UTC"
+    if reload.problems:
+        more = len(reload.problems) - 1
+        rest = f" (and {more} more)" if more else ""
+        return CONFIGURATION.failed(
+            f"the file was refused at {at}, and the old values hold: {reload.problems[0]}{rest}",
+            "Correct it (lattice-server --check-config lists all problems), then: systemctl reload "
+            "lattice-server",
+        )
+    if reload.waiting:
+        return CONFIGURATION.warning(
+            f"changed, but needs a restart: {', '.join(reload.waiting)}",
+            "Restart the server, one replica after the other: systemctl restart lattice-server",
+        )
+    return CONFIGURATION.ok(f"reloaded at {at}")
 
 
 def files(process: ProcessFacts) -> Check:

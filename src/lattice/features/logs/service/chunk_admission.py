@@ -141,23 +141,23 @@ class StoredQuota:
 
     def __init__(self, objects: ObjectStore, most_bytes: int = NO_QUOTA) -> None:
         self._objects = objects
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._known: OrderedDict[tuple[str, str], _Stored] = OrderedDict()
 
     async def check(self, name: AttemptName, node: str, size_bytes: int) -> None:
         """Return if so much more may be stored, else raise `PermissionRefused`."""
-        if self._most_bytes == NO_QUOTA:
+        if self.most_bytes == NO_QUOTA:
             return
         key = (name.prefix, node)
         stored = self._known.get(key)
-        if stored is None or stored.added_bytes > self._most_bytes // _READ_AGAIN:
+        if stored is None or stored.added_bytes > self.most_bytes // _READ_AGAIN:
             stored = self._known[key] = _Stored(await self._held_bytes(name, node))
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
-        if stored.total_bytes + size_bytes > self._most_bytes + self._most_bytes // _OVERHEAD:
+        if stored.total_bytes + size_bytes > self.most_bytes + self.most_bytes // _OVERHEAD:
             raise PermissionRefused(
                 f"The quota of job {name.allocation.job_id} on {node} is reached: "
-                f"{self._most_bytes} bytes are stored.",
+                f"{self.most_bytes} bytes are stored.",
                 hint="Set logs.job_quota_mb of the server at least as high as that of its agents.",
             )
 

@@ -79,7 +79,7 @@ class LogIntake:
         quota_bytes: int = NO_QUOTA,
     ) -> None:
         """`on_last` is called when a stream has its last chunk."""
-        self._quota = StoredQuota(objects, quota_bytes)
+        self.quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
         self._finder = finder
         self._files = files
@@ -189,7 +189,7 @@ class LogIntake:
         except NotFound:
             raise self._refusal(node, f"job {job_id} did not run there") from None
         try:
-            await self._quota.check(name, node, size_bytes)
+            await self.quota.check(name, node, size_bytes)
         except PermissionRefused as error:
             self._journal.refused("StoreChunk", node, error.message)
             raise
@@ -225,7 +225,7 @@ class LogIntake:
             failpoint("intake.verified")
             is_new = await self._objects.put_new(key, content)
             if is_new:
-                self._quota.added(name, node, len(content))
+                self.quota.added(name, node, len(content))
             if is_new or await self._is_same(key, content):
                 failpoint("intake.stored")
                 await self._vouch(name, index, free, content)

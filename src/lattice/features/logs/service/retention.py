@@ -100,14 +100,14 @@ class Retention:
         self._objects = objects
         self._scheduler = scheduler
         self._clock = clock
-        self._rules = rules
+        self.rules = rules
         self.counts = SweepCounts()
 
     async def run(self, state: StateStore) -> None:
-        """Run until cancelled; returns at once if no retention is set."""
-        while self._rules.is_set:
+        """Run until cancelled. While no retention is set it waits for one."""
+        while True:
             try:
-                if await self.take_turn(state):
+                if self.rules.is_set and await self.take_turn(state):
                     await self.sweep()
             except LatticeError as error:
                 _log.warning("retention of logs: %s", error.message)
@@ -127,7 +127,7 @@ class Retention:
         self.counts.sweeps_total += 1
         for folder in await self._objects.folders(""):
             tenant = unescaped(folder.rstrip("/"))
-            days = self._rules.of(tenant)
+            days = self.rules.of(tenant)
             if days:
                 await self._sweep_tenant(folder, tenant, days)
 

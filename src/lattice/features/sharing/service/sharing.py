@@ -180,7 +180,7 @@ class SharingService:
         self._shares = shares
         self._notes = notes
         self._clock = clock
-        self._terms = terms
+        self.terms = terms
         self._journal = journal
 
     async def sharing(self, actor: Actor, name: str) -> AllocationSharing:
@@ -255,8 +255,8 @@ class SharingService:
 
     def _duration(self, duration_s: int) -> timedelta:
         if not duration_s:
-            return min(self._terms.usual, self._terms.longest)
-        longest = self._terms.longest
+            return min(self.terms.usual, self.terms.longest)
+        longest = self.terms.longest
         if not _SHORTEST.total_seconds() <= duration_s <= longest.total_seconds():
             raise UsageError(
                 f"An allocation can't be shared for {age(max(duration_s, 0))}.",

@@ -97,6 +97,12 @@ class SnapshotStore:
         self._runs: dict[JobIdentity, JobRun] = {}
         self._arrival = asyncio.Event()
 
+    def reload(self, judge: Callable[[], Judge]) -> None:
+        """From now on judge by this one, runs that are known too."""
+        self._judge = judge
+        for each in self._runs.values():
+            each.judge = judge()
+
     def appeared(self, identity: JobIdentity) -> None:
         if identity in self._runs:
             return

@@ -66,8 +66,7 @@ class AgreedModes:
         self._view = view
         self._clock = clock
         self._unfinished = unfinished
-        self.usual = usual
-        self.debug_most = min(debug_most, MOST_DEBUGGING)
+        self.reload(usual, debug_most)
         self._entries: Mapping[str, Entry] | None = None
         self._switched: Mapping[str, SwitchedMode] = {}
         self._by_id: dict[str, SwitchedMode] = {}
@@ -92,6 +91,10 @@ class AgreedModes:
                 self._by_id[each.allocation.partition("@")[0]] = each
             self._entries = entries
         return self._switched
+
+    def reload(self, usual: Mode, debug_most: int) -> None:
+        """From now on this mode where nobody switched, and at most so many in debug."""
+        self.usual, self.debug_most = usual, min(debug_most, MOST_DEBUGGING)
 
     def of(self, name: str) -> ModeInForce:
         """Implements the port `ModeOf`."""
