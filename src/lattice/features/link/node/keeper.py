@@ -232,6 +232,7 @@ class LinkKeeper:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.line: LinkLine | None = None
+        self._links = 0
         self._me = me
         self._dialling = dialling
         self._redial = redial
@@ -312,7 +313,11 @@ class LinkKeeper:
     async def _hold(self, line: LinkLine | None) -> None:
         while line is not None:
             self.line = line
-            _log.info("linked to %s at %s", line.welcome.replica, line.address)
+            self._links += 1
+            # Equal lines are written once in five minutes, and each link is one of its own.
+            _log.info(
+                "linked to %s at %s (link %d)", line.welcome.replica, line.address, self._links
+            )
             self._learn(line.welcome)
             line = await self._run(line)
 
