@@ -121,7 +121,7 @@ class Calls:
     def goes_on(self) -> None:
         before = self.made
         eventually(lambda: self.made, lambda made: made > before + 2)
-        assert self.faults == []
+        assert not self.faults, self.faults
 
     def end(self) -> None:
         self._over.set()
@@ -198,7 +198,7 @@ class Load:
         events = [json.loads(line)["type"] for line in self.watch.lines]
         assert events.count("ended") == 1
         self.calls.end()
-        assert self.calls.faults == []
+        assert not self.calls.faults, self.calls.faults
 
     def close(self) -> None:
         self._open()
