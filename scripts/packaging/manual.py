@@ -36,6 +36,8 @@ _FILES = {
         ("/usr/share/doc/lattice-server/examples", "Configurations to begin with."),
         ("/usr/share/lattice/grafana", "Dashboards for Grafana."),
         ("/usr/share/lattice/alerts", "Alert rules for Prometheus, with their tests."),
+        ("/usr/share/lattice/deploy", "Scripts that set up etcd, nodes and images."),
+        ("/usr/share/lattice/ansible", "An Ansible role."),
         ("/var/lib/lattice", "The server's own state."),
     ),
     "lattice-agent": (

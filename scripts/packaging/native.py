@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.packaging.command import INFRA, MACHINES, commit_time, run, tool, version
 from scripts.packaging.manual import completion, manual
-from scripts.packaging.parts import LICENCE, Part, configuration, shared_files
+from scripts.packaging.parts import LICENCE, Part, configuration, deploy_scripts, shared_files
 from scripts.packaging.python_tree import NEWEST_GLIBC, PREFIX, PythonTree
 
 FORMATS = ("deb", "rpm")
@@ -133,8 +133,20 @@ def _contents(part: Part, tree: Path) -> list[Entry]:
             folder = f"/usr/share/lattice/{name}"
             found.append({"dst": folder, "type": "dir"})
             found += [_plain(each, f"{folder}/{each.name}") for each in files]
+        found += _deployment()
     if part.folder == "cli":
         found += _completions(tree)
+    return found
+
+
+def _deployment() -> list[Entry]:
+    """Scripts and the Ansible role, for those who have packages and no checkout."""
+    shared = "/usr/share/lattice"
+    found: list[Entry] = [{"dst": f"{shared}/deploy", "type": "dir"}]
+    for each in deploy_scripts():
+        entry = _plain(each, f"{shared}/deploy/{each.name}")
+        found.append(entry | {"file_info": {"mode": 0o755}})
+    found.append({"src": str(INFRA / "ansible"), "dst": f"{shared}/ansible", "type": "tree"})
     return found
 
 

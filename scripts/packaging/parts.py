@@ -102,4 +102,10 @@ def shared_files() -> dict[str, tuple[Path, ...]]:
     return {name: tuple(sorted((INFRA / name).iterdir())) for name in ("alerts", "grafana")}
 
 
+def deploy_scripts() -> tuple[Path, ...]:
+    """What sets up etcd, nodes and images; `validate.sh` needs a checkout."""
+    found = (ROOT / "scripts" / "deploy").glob("*.sh")
+    return tuple(sorted(each for each in found if each.name != "validate.sh"))
+
+
 LICENCE = ROOT / "LICENSE"

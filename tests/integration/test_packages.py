@@ -232,6 +232,23 @@ def test_users_are_made_and_nothing_is_started(debian: PackageRoot) -> None:
     assert not list((debian.folder / "etc/systemd").rglob("lattice*"))
 
 
+@pytest.mark.spec("OPS-8")
+def test_a_script_puts_the_agent_into_the_root_of_an_image(built: Path, tmp_path: Path) -> None:
+    root = PackageRoot("bookworm", tmp_path / "root")
+    (tmp_path / "join.key").write_text("lattice-join-1.e30\n")
+    script = ROOT / "scripts/deploy/install-compute.sh"
+    argv = ["--packages", built, "--join-key", tmp_path / "join.key", "--root", root.folder]
+    subprocess.run([script, *argv], check=True, capture_output=True)
+    assert (root.folder / "etc/lattice/join.key").stat().st_mode & 0o777 == 0o600
+    enabled = root.folder / "etc/systemd/system/multi-user.target.wants"
+    assert {each.name for each in enabled.glob("lattice-*")} == {
+        "lattice-agent.service",
+        "lattice-enrol.service",
+    }
+    assert root.output("lattice-agent", "--version")
+    shutil.rmtree(root.folder)
+
+
 def test_configuration_of_a_person_survives_an_upgrade_and_a_removal(
     debian: PackageRoot,
 ) -> None:
