@@ -15,11 +15,14 @@ from contextlib import AsyncExitStack
 import structlog
 
 from lattice.base.clock import SystemClock
+from lattice.base.errors import Unavailable
 from lattice.base.metrics_endpoint import MetricsEndpoint, metrics_address
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import MANY, settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateView
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener
@@ -38,6 +41,7 @@ from lattice.server.listeners.rest_app import Description
 from lattice.server.reload import server_reloads
 from lattice.server.tls import ListenerTls
 
+_FIRST_READINGS_S, _READING_PAUSE_S = 5.0, 0.02
 _METRICS_REUSE_S = 1.0
 """Many scrapers cost no more than one a second."""
 
@@ -68,6 +72,7 @@ async def serve(
         _on_signals(stop, hangup)
         reloading = Loop("reload", lambda: _reload(hangup, ground, tls), OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(reloading))
+        await first_readings(ground.foundation.scheduler, ground.cluster.agreed.cluster, stop)
         connections = open_connections(config.api)
         show_connections(own_metrics, connections)
         async with listening(config.api, faces, tls, supervisor, connections):
@@ -91,6 +96,27 @@ async def serve(
                 ground.agents.links.leave()
     log.info("stopped")
     supervisor.check()
+
+
+async def first_readings(
+    scheduler: Scheduler, state: StateView, stop: asyncio.Event, within_s: float = _FIRST_READINGS_S
+) -> None:
+    """Wait until Slurm and the agreed state were read once, or are away.
+
+    A client that can't connect asks another server. One that gets a 503 would not.
+    """
+    for _ in range(int(within_s / _READING_PAUSE_S)):
+        if _are_read(scheduler, state) or stop.is_set():
+            return
+        await asyncio.sleep(_READING_PAUSE_S)
+
+
+def _are_read(scheduler: Scheduler, state: StateView) -> bool:
+    try:
+        slurm = scheduler.live().source
+    except Unavailable:
+        return False
+    return slurm.as_of is not None and state.source.as_of is not None
 
 
 async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
