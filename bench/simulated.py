@@ -30,6 +30,7 @@ from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.telemetry import Mode, ModeInForce
@@ -46,7 +47,7 @@ from lattice.server.cluster.agent_listener import agent_listener, open_links
 from lattice.server.cluster.agents import as_single_server, open_agents
 from lattice.server.cluster.cluster_view import open_cluster_view
 from lattice.server.cluster.limits import NoOtherReplica, Rates, limit_table
-from lattice.server.cluster.state import CLUSTER_KEY, AgreedState
+from lattice.server.cluster.state import AgreedState
 from lattice.server.config.sections import ApiSection, RateLimitsSection, ServerConfig
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import listening, open_connections, server_tls

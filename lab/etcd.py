@@ -39,10 +39,9 @@ class Etcd:
             for place in (1, 2, 3)
         ]
         self.endpoints = [f"https://127.0.0.1:{port}" for port in ETCD_CLIENT_PORTS]
-        self.members = [
-            self._member(number, layout, replace(room, group=group))
-            for number, group in enumerate(self._groups)
-        ]
+        self._rooms = [replace(room, group=group) for group in self._groups]
+        self._layout = layout
+        self.members = [self._member(number) for number in range(len(self._rooms))]
 
     @property
     def processes(self) -> list[Process]:
@@ -53,17 +52,19 @@ class Etcd:
         """For lattice-server; its key is readable by that account only."""
         return Authority.load(self._certificates).leaf("etcd-client")
 
-    def _member(self, number: int, layout: Layout, room: Room) -> Process:
+    def _member(self, number: int, *, joins: bool = False) -> Process:
+        """`joins`: it comes into a cluster that exists."""
         name = f"etcd-{number + 1}"
         peers = [f"https://127.0.0.1:{port}" for port in ETCD_PEER_PORTS]
         cluster = ",".join(f"etcd-{place}={peer}" for place, peer in enumerate(peers, 1))
         client, health = self.endpoints[number], ETCD_HEALTH_PORTS[number]
+        state = "existing" if joins else "new"
         argv = [
             *("/usr/bin/etcd", "--name", name, "--data-dir", str(self._folder / name)),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peers[number]),
             *("--initial-advertise-peer-urls", peers[number]),
-            *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
+            *("--initial-cluster", cluster, "--initial-cluster-state", state),
             *("--listen-metrics-urls", f"http://127.0.0.1:{health}"),
             *("--heartbeat-interval", "50", "--election-timeout", "500"),
             *("--logger", "zap", "--log-level", "warn"),
@@ -73,8 +74,8 @@ class Etcd:
         return Process(
             name,
             argv,
-            layout,
-            room,
+            self._layout,
+            self._rooms[number],
             user=_USER,
             probe=lambda: self._network.answers(f"http://127.0.0.1:{health}/health"),
         )
@@ -124,6 +125,30 @@ class Etcd:
     def heal_peers(self, number: int) -> None:
         table = f"inet cut_peers_{number}"
         self._network.nft([f"add table {table}", f"delete table {table}"])
+
+    def ctl(self, *words: str) -> str:
+        """What etcdctl prints, asked with the certificate of the servers."""
+        client = self.client
+        argv = [
+            *("env", "ETCDCTL_API=3", "/usr/bin/etcdctl"),
+            f"--endpoints={','.join(self.endpoints)}",
+            f"--cacert={client.authority}",
+            f"--cert={client.certificate}",
+            f"--key={client.key}",
+            *words,
+        ]
+        return self._rooms[0].run(argv).stdout
+
+    def replace(self, number: int) -> None:
+        """Put a new member with an empty disk into the place of a dead one."""
+        name, peer = f"etcd-{number + 1}", f"https://127.0.0.1:{ETCD_PEER_PORTS[number]}"
+        listed = self.ctl("member", "list")
+        old = next(line.split(",")[0] for line in listed.splitlines() if f" {name}," in line)
+        self.ctl("member", "remove", old)
+        self.ctl("member", "add", name, f"--peer-urls={peer}")
+        self.members[number] = self._member(number, joins=True)
+        self.members[number].start()
+        self.members[number].wait_healthy()
 
     def wipe(self, number: int) -> None:
         """Remove a stopped member's data, as a lost disk would."""

@@ -30,6 +30,7 @@ from lattice.domain.metric import CATALOGUE, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.section import LogsSection
+from lattice.features.state.section import BackupSection
 from lattice.foundation.server_series import SERIES
 from lattice.server.cluster.agents import as_single_server
 from lattice.server.config.engine_sections import TelemetrySection
@@ -88,6 +89,7 @@ async def _server_page(folder: Path) -> str:
             slurm=SlurmSection(rest_url=f"unix:{folder}/none.sock", bin_dir=folder),
             logs=LogsSection(retention_days=30),
             node_agent=NodeAgentSection(drain_failed=True),
+            backup=BackupSection(every_h=24.0),
             telemetry=TelemetrySection(tsdb_endpoint=_NOBODY),
         ),
         folder,

@@ -150,7 +150,7 @@ def _renew_from_a_spent_generation(lab: Lab, olga: Person) -> float:
         asked_at = time.monotonic()
         stolen = _on_node(lab, "renew_certificate", copy, "n1")
         assert stolen.returncode != 0
-        assert "lattice admin restore n1, then lattice admin enrol n1" in stolen.stderr
+        assert "lattice admin reinstate n1, then lattice admin enrol n1" in stolen.stderr
         agents = {each["node"]: each for each in olga.asks("admin", "agents")["agents"]}
         assert "asked for another after" in agents["n1"]["quarantine"]
         return time.monotonic() - asked_at

@@ -15,13 +15,14 @@ from lattice.adapters.signedstate import RecordSigner
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.signatures import SigningKey
+from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.peer import PeerIdentity
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.agents import AgentParts, open_agents
-from lattice.server.cluster.state import CLUSTER_KEY, AgreedState
+from lattice.server.cluster.state import AgreedState
 from lattice.server.config.sections import ServerConfig
 from lattice.wire.peerguard import read_peer
 from tests.fakes.certificates import CLUSTER, authority_files, node_pair

@@ -9,8 +9,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lattice.domain.quorum import QuorumMember
 from lattice.features.doctor.service.facts import (
     AgentTrust,
+    BackupFacts,
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
@@ -20,7 +22,6 @@ from lattice.features.doctor.service.facts import (
     SchemaFacts,
     SignInFacts,
     StateFacts,
-    StateMember,
 )
 
 GIB = 2**30
@@ -38,7 +39,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
     )
     folder = FolderFacts(folder="/var/lib/lattice", free_bytes=40 * GIB, total_bytes=100 * GIB)
     members = tuple(
-        StateMember(
+        QuorumMember(
             name=f"e{number}:2379", version="3.5.9", size_bytes=2**20, is_leader=number == 1,
             has_leader=True,
         )
@@ -63,6 +64,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         ),
         "rights": RightFacts(hidden=None, operator="lattice", may_operate=True),
         "members": members,
+        "backups": BackupFacts(every_h=6, newest=now - timedelta(hours=2), location="backups"),
         "object_folder": folder,
         "state_folder": folder,
         "log_folder": folder,
@@ -114,7 +116,10 @@ class InMemoryInspection:
     async def rights(self) -> RightFacts:
         return await self._of("rights")
 
-    async def members(self) -> tuple[StateMember, ...]:
+    async def backups(self) -> BackupFacts:
+        return await self._of("backups")
+
+    async def members(self) -> tuple[QuorumMember, ...]:
         return await self._of("members")
 
     async def object_folder(self) -> FolderFacts:

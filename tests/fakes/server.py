@@ -13,6 +13,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import FactSource, NodeSnapshots
 from lattice.domain.objects import ObjectStore
@@ -47,7 +48,6 @@ from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.foundation import NodeAccess
 from lattice.foundation.wiring import Wiring
-from lattice.server.cluster.state import CLUSTER_KEY
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.listeners.composition import Faces, compose
 from lattice.server.listeners.rest_app import Description
@@ -58,6 +58,7 @@ from tests.fakes.echoing_nodes import EchoingNodes
 from tests.fakes.expiries import FixedExpiries
 from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.held_terminals import HeldTerminals
+from tests.fakes.in_memory_backups import in_memory_backups
 from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -136,6 +137,7 @@ def composed(
         ),
         doctor.wire(base, InMemoryInspection()),
         monitoring.wire(base, InMemoryStateView(state, ENDED), FixedExpiries()),
+        in_memory_backups(base),
         agents_wiring.wire(agents.enrolment, agents.trust),
         link.wire(base, access),
         Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),

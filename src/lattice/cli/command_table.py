@@ -121,9 +121,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "lattice.features.agents.command:REVOKE",
     ),
     (
-        "admin restore",
+        "admin reinstate",
         "Take back a node's revocation or quarantine",
-        "lattice.features.agents.command:RESTORE",
+        "lattice.features.agents.command:REINSTATE",
     ),
     (
         "admin lock",
@@ -146,5 +146,22 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "vclusters",
         "The cluster's vClusters and how their nodes are",
         "lattice.features.nodes.command:VCLUSTERS",
+    ),
+    (
+        "admin quorum",
+        "The members that hold the agreed state, and whether they agree",
+        "lattice.features.state.command:QUORUM",
+    ),
+    ("admin backup", "Back the agreed state up now", "lattice.features.state.command:BACKUP"),
+    ("admin backups", "The backups of the agreed state", "lattice.features.state.command:BACKUPS"),
+    (
+        "admin verify",
+        "Check that a backup can be restored",
+        "lattice.features.state.command:VERIFY",
+    ),
+    (
+        "admin restore",
+        "Check a backup and show how the state is restored from it",
+        "lattice.features.state.command:RESTORE",
     ),
 )

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList, VclusterList
     from lattice.features.report.model import Report
     from lattice.features.sharing.model import AllocationSharing
+    from lattice.features.state.model import (
+        Backup,
+        BackupCheck,
+        BackupList,
+        QuorumStatus,
+        RestorePlan,
+    )
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
     from lattice.features.telemetry.model import Telemetry
     from lattice.features.tenants.model import TenantCard, TenantList
@@ -255,6 +262,36 @@ class Verbs(VerbBase):
         from lattice.features.sharing import operations
 
         return self.call(operations.list_shares(reference))
+
+    def quorum(self) -> QuorumStatus:
+        """The members behind the agreed state: leader, term, index, health and sizes."""
+        from lattice.features.state import operations
+
+        return self.call(operations.get_quorum())
+
+    def backups(self) -> BackupList:
+        """List the backups of the agreed state, the newest first."""
+        from lattice.features.state import operations
+
+        return self.call(operations.list_backups())
+
+    def create_backup(self) -> Backup:
+        """Back the agreed state up now."""
+        from lattice.features.state import operations
+
+        return self.call(operations.create_backup())
+
+    def verify_backup(self, path: str = "") -> BackupCheck:
+        """Read a backup and check all of it; the newest one without a name."""
+        from lattice.features.state import operations
+
+        return self.call(operations.verify_backup(path))
+
+    def restore_backup(self, path: str = "") -> RestorePlan:
+        """Check a backup, and plan or order its restore; the newest one without a name."""
+        from lattice.features.state import operations
+
+        return self.call(operations.restore_backup(path))
 
     def submit(self, request: SubmitRequest, *, idempotency_key: str = "") -> SubmitAnswer:
         """Submit a script; with a key at most once.

@@ -131,6 +131,15 @@ _LINKS = SeriesGroup(
     ),
 )
 
+_BACKUPS = SeriesGroup(
+    "Backups of the agreed state",
+    "Only where `backup.every_h` schedules them. See [backup](../operate/backup.md).",
+    (
+        counter("lattice_backups_made_total", "Scheduled backups that this server made."),
+        counter("lattice_backups_failed_total", "Tries of a scheduled backup that failed."),
+    ),
+)
+
 _TELEMETRY = SeriesGroup(
     "Samples",
     "See [the metric store](../operate/telemetry.md).",
@@ -192,7 +201,7 @@ _STORED = SeriesGroup(
 )
 
 GROUPS: tuple[SeriesGroup, ...] = (
-    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _TELEMETRY, _STORED,
+    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _BACKUPS, _TELEMETRY, _STORED,
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from lattice.features.nodes import wiring as nodes
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
 from lattice.features.sharing import wiring as sharing
+from lattice.features.state import wiring as state
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.convert.snapshots import node_snapshot_of
@@ -36,6 +37,12 @@ from lattice.features.tenants import wiring as tenants
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
+from lattice.server.cluster.backups import (
+    backup_terms,
+    open_backup_store,
+    restore_means,
+    state_kind,
+)
 from lattice.server.config.sections import ApiSection
 from lattice.server.foundation import Ground, ServedAgents
 from lattice.server.inspection.expiry import ServerExpiries
@@ -50,7 +57,8 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     """
     base, config, agreed = ground.foundation, ground.config, ground.cluster.agreed
     lasting = agreed.cluster if agreed.lasts else None
-    inspection = ServerInspection(ground)
+    backups = open_backup_store(config, base.objects, base.clock)
+    inspection = ServerInspection(ground, backups)
     yield health.wire(
         base,
         lasting,
@@ -59,6 +67,9 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
         accounting=lambda: ground.scheduler.accounting_error,
         accounting_age_s=lambda: ground.scheduler.accounting_age_s,
         members=inspection.member_counts,
+    )
+    yield state.wire(
+        base, state_kind(config, agreed), backups, backup_terms(config), restore_means(config)
     )
     yield doctor.wire(base, inspection)
     yield _monitoring(ground, inspection)

@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +22,16 @@ from lattice.server.cluster.agents import as_single_server, begin_identity, succ
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
 from lattice.server.config.sections import ServerConfig
+from lattice.server.recovery.move import move
+from lattice.server.recovery.restore import restore
 from lattice.server.serve import serve
 from lattice.server.setup.command import setup
+
+_PROGRAMS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "setup": setup,
+    "restore": restore,
+    "move": move,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1 if a background loop failed that the server needs. Other errors have the code of `STATUS`.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["setup"]:
-        return _set_up(given[1:])
+    if given[:1] and given[0] in _PROGRAMS:
+        return _run(_PROGRAMS[given[0]], given[1:])
     options = _parser().parse_args(given)
     if options.check_config:
         return _check(options.config)
@@ -62,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _load(file: Path, single: Path | None) -> ServerConfig:
-    config = load_server_config(file, os.environ)
+    config = replace(load_server_config(file, os.environ), file=file.absolute())
     return as_single_server(config, single) if single else config
 
 
@@ -70,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lattice-server",
         description="Serves Lattice: REST for people, gRPC for services and agents.",
-        epilog="`lattice-server setup` writes what a new server needs; see its --help.",
+        epilog="`lattice-server setup` writes what a new server needs, `lattice-server restore` "
+        "restores the state from a backup, and `lattice-server move` moves a site from --single to "
+        "etcd; see the --help of each.",
     )
     parser.add_argument("--config", type=Path, default=Path("/etc/lattice/server.yaml"))
     parser.add_argument(
@@ -98,9 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _set_up(arguments: Sequence[str]) -> int:
+def _run(program: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     try:
-        return setup(arguments)
+        return program(arguments)
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit

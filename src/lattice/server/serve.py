@@ -38,6 +38,7 @@ from lattice.server.listeners.listeners import (
     show_connections,
 )
 from lattice.server.listeners.rest_app import Description
+from lattice.server.recovery.restore import restore_if_ordered
 from lattice.server.reload import server_reloads
 from lattice.server.tls import ListenerTls
 
@@ -60,6 +61,7 @@ async def serve(
     clock = SystemClock()
     supervisor = Supervisor(clock, stop.set)
     systemd = Systemd(os.environ)
+    await restore_if_ordered(config, clock, log)
     async with (
         open_ground(config, clock, log, supervisor, read) as ground,
         AsyncExitStack() as stack,

@@ -8,8 +8,9 @@ import json
 import pytest
 
 from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.domain.cluster_record import CLUSTER_KEY, FORMAT
 from lattice.domain.state import Change, Expect
-from lattice.server.cluster.state import CLUSTER_KEY, FORMAT, bootstrap, find_cluster
+from lattice.server.cluster.state import bootstrap, find_cluster
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import RECORDED, ManualClock
 

@@ -53,6 +53,8 @@ from lattice.wire.v1 import (
     report_pb2_grpc,
     sharing_pb2,
     sharing_pb2_grpc,
+    state_pb2,
+    state_pb2_grpc,
     submit_pb2,
     submit_pb2_grpc,
     telemetry_pb2,
@@ -178,6 +180,7 @@ async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
 
 
 NOTHING_THERE = {
+    "lattice.v1.StateService/VerifyBackup": 424,
     "lattice.v1.LogService/ReadRawLog": 404,
     # Nothing is asked there.
     "lattice.v1.PrometheusService/QueryInstant": 400,
@@ -636,6 +639,26 @@ CALLS: dict[str, tuple[Any, Any]] = {
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.WhoAmIRequest(),
     ),
+    "lattice.v1.StateService/GetQuorum": (
+        state_pb2_grpc.StateServiceStub,
+        state_pb2.GetQuorumRequest(),
+    ),
+    "lattice.v1.StateService/ListBackups": (
+        state_pb2_grpc.StateServiceStub,
+        state_pb2.ListBackupsRequest(),
+    ),
+    "lattice.v1.StateService/CreateBackup": (
+        state_pb2_grpc.StateServiceStub,
+        state_pb2.CreateBackupRequest(),
+    ),
+    "lattice.v1.StateService/VerifyBackup": (
+        state_pb2_grpc.StateServiceStub,
+        state_pb2.VerifyBackupRequest(),
+    ),
+    "lattice.v1.StateService/RestoreBackup": (
+        state_pb2_grpc.StateServiceStub,
+        state_pb2.RestoreBackupRequest(),
+    ),
     "lattice.v1.DoctorService/Examine": (
         doctor_pb2_grpc.DoctorServiceStub,
         doctor_pb2.ExamineRequest(),
@@ -671,6 +694,9 @@ BEHIND_THE_GUARD = {
     "lattice.v1.TenantService/UpdateTenant": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LockService/CreateLock": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.LockService/DeleteLock": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.StateService/CreateBackup": grpc.StatusCode.FAILED_PRECONDITION,
+    "lattice.v1.StateService/VerifyBackup": grpc.StatusCode.FAILED_PRECONDITION,
+    "lattice.v1.StateService/RestoreBackup": grpc.StatusCode.FAILED_PRECONDITION,
 }
 MACHINES = {"AGENT", "REPLICA"}
 ECHO = "lattice.v1.LinkProbe/EchoNode"

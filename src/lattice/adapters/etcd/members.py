@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -23,9 +23,10 @@ import grpc
 from grpc import aio
 
 from lattice.adapters.etcd.wire import rpc_pb2_grpc
-from lattice.adapters.etcd.wire.rpc_pb2 import StatusRequest
+from lattice.adapters.etcd.wire.rpc_pb2 import MemberListRequest, StatusRequest
 from lattice.base.clock import Clock
-from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
+from lattice.domain.quorum import QuorumMember
 from lattice.domain.state import LeaseGone
 from lattice.wire.dial_reasons import dial_reason
 
@@ -41,6 +42,7 @@ _LEAST_ATTEMPT_S = 0.2
 _CONNECT_S = 0.5
 _NO_CONNECTION = "failed to connect to all addresses"
 _PAUSE_S = 0.05
+_LONGEST_NAME = 60
 _LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
 
 HAS_LEADER = (("hasleader", "true"),)
@@ -83,18 +85,6 @@ class EtcdTls:
     key: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStatus:
-    """What a member reports of itself; with a `reason` it does not answer."""
-
-    name: str
-    reason: str = ""
-    version: str = ""
-    size_bytes: int = 0
-    is_leader: bool = False
-    has_leader: bool = False
-
-
 class Member:
     """One member: its address and its stubs."""
 
@@ -108,6 +98,7 @@ class Member:
         self.kv = rpc_pb2_grpc.KVStub(self.channel)
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
         self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
+        self.cluster = rpc_pb2_grpc.ClusterStub(self.channel)
         # grpc's types don't support a stream that is written call by call.
         self.watch: Any = rpc_pb2_grpc.WatchStub(self.channel).Watch
         self.keep_alive: Any = self.lease.LeaseKeepAlive
@@ -187,9 +178,31 @@ class Members:
                     _judge(error, repeatable=repeatable)
             await asyncio.sleep(_PAUSE_S)
 
-    async def statuses(self, within_s: float) -> tuple[MemberStatus, ...]:
+    async def statuses(self, within_s: float) -> tuple[QuorumMember, ...]:
         """What each member reports of itself, all asked at the same time."""
-        return tuple(await asyncio.gather(*(_status(each, within_s) for each in self._all)))
+        listed, found = await asyncio.gather(
+            self._names(within_s),
+            asyncio.gather(*(_status(each, within_s) for each in self._all)),
+        )
+        return tuple(
+            replace(each, etcd_name=listed.get(each.id) or listed.get(each.name, ""))
+            for each in found
+        )
+
+    async def _names(self, within_s: float) -> Mapping[str, str]:
+        """The members' own names by id and by address. Empty if nobody answers."""
+
+        async def send(member: Member, timeout_s: float) -> Mapping[str, str]:
+            answer = await member.cluster.MemberList(MemberListRequest(), timeout=timeout_s)
+            names = {_hex(each.ID): each.name[:_LONGEST_NAME] for each in answer.members}
+            for each in answer.members:
+                names |= {url.partition("://")[2]: names[_hex(each.ID)] for url in each.clientURLs}
+            return names
+
+        try:
+            return await self.ask(send, repeatable=True, total_s=within_s / 2)
+        except LatticeError:
+            return {}
 
     async def choose(self) -> Member:
         """A connected member for a stream; waits until there is one."""
@@ -211,21 +224,32 @@ class Members:
             yield self._all[(first + offset) % len(self._all)]
 
 
-async def _status(member: Member, within_s: float) -> MemberStatus:
+async def _status(member: Member, within_s: float) -> QuorumMember:
     if not await member.connected(min(within_s, _CONNECT_S)):
-        return MemberStatus(name=member.name, reason="can't be reached")
+        return QuorumMember(name=member.name, reason="can't be reached", answers=False)
     try:
         found = await member.maintenance.Status(StatusRequest(), timeout=within_s)
     except aio.AioRpcError as error:
-        return MemberStatus(name=member.name, reason=_fault(error))
-    return MemberStatus(
+        return QuorumMember(name=member.name, reason=_fault(error), answers=False)
+    return QuorumMember(
         name=member.name,
+        id=_hex(found.header.member_id),
         reason="; ".join(found.errors)[:200],
         version=found.version[:40],
         size_bytes=found.dbSize,
+        in_use_bytes=found.dbSizeInUse,
         is_leader=found.leader == found.header.member_id != 0,
         has_leader=found.leader != 0,
+        is_learner=found.isLearner,
+        term=found.raftTerm,
+        index=found.raftIndex,
+        applied=found.raftAppliedIndex,
     )
+
+
+def _hex(number: int) -> str:
+    """As etcd's own tools show the id of a member."""
+    return f"{number:x}"
 
 
 def _judge(error: aio.AioRpcError, *, repeatable: bool) -> None:

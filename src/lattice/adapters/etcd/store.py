@@ -13,15 +13,17 @@ from contextlib import asynccontextmanager
 from lattice.adapters.etcd.lease import EtcdLease
 from lattice.adapters.etcd.members import (
     HAS_LEADER,
+    READ_ATTEMPT_S,
+    TOTAL_S,
     WRITE_ATTEMPT_S,
     EtcdTls,
     Member,
     Members,
-    MemberStatus,
 )
 from lattice.adapters.etcd.watch import EtcdWatch
 from lattice.adapters.etcd.wire import rpc_pb2 as pb
 from lattice.base.clock import Clock
+from lattice.domain.quorum import QuorumMember
 from lattice.domain.state import (
     Change,
     Changed,
@@ -71,7 +73,7 @@ class EtcdStateStore:
         self._root = root.encode("ascii")
         self._keeping: set[asyncio.Task[None]] = set()
 
-    async def member_statuses(self, within_s: float) -> tuple[MemberStatus, ...]:
+    async def members(self, within_s: float) -> tuple[QuorumMember, ...]:
         """What each member of etcd reports of itself."""
         return await self._members.statuses(within_s)
 
@@ -92,7 +94,8 @@ class EtcdStateStore:
         """Every key that begins with the prefix, sorted by key."""
         check_prefix(prefix)
         start = self._whole(prefix)
-        answer = await self._range(pb.RangeRequest(key=start, range_end=_after_all(start)))
+        request = pb.RangeRequest(key=start, range_end=_after_all(start))
+        answer = await self._range(request, whole=not prefix)
         return Listing(tuple(self._entry(each) for each in answer.kvs), answer.header.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
@@ -161,11 +164,15 @@ class EtcdStateStore:
 
         await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
 
-    async def _range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+    async def _range(self, request: pb.RangeRequest, *, whole: bool = False) -> pb.RangeResponse:
+        """`whole`: all keys, as for a backup: one member may take all the time there is."""
+
         async def send(member: Member, timeout_s: float) -> pb.RangeResponse:
             return await member.kv.Range(request, timeout=timeout_s, metadata=HAS_LEADER)
 
-        return await self._members.ask(send, repeatable=True)
+        return await self._members.ask(
+            send, repeatable=True, attempt_s=TOTAL_S if whole else READ_ATTEMPT_S
+        )
 
     def _whole(self, key: str) -> bytes:
         return self._root + key.encode("ascii")

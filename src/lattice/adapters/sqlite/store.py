@@ -47,7 +47,7 @@ _READ_AT_ONCE = 256
 @asynccontextmanager
 async def open_sqlite(folder: Path) -> AsyncIterator[SqliteStateStore]:
     """The store in this folder, created if there is none. Raises `ConfigurationError`."""
-    with _locked(folder), ThreadPoolExecutor(1, thread_name_prefix="state") as worker:
+    with locked(folder), ThreadPoolExecutor(1, thread_name_prefix="state") as worker:
         loop = asyncio.get_running_loop()
         database = await loop.run_in_executor(worker, Database, folder / "state.db")
         store = SqliteStateStore(database, worker)
@@ -231,7 +231,7 @@ class _Watch:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock the folder for this process; the lock ends with the process in any case."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

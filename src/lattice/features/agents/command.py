@@ -1,4 +1,4 @@
-"""`lattice admin enrol`, `agents`, `revoke` and `restore`."""
+"""`lattice admin enrol`, `agents`, `revoke` and `reinstate`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def revoke(shell: Shell, *, node: str, reason: str | None) -> int:
     return _show(shell, shell.call(operations.revoke_agent(node, reason)))
 
 
-def restore(shell: Shell, *, node: str) -> int:
+def reinstate(shell: Shell, *, node: str) -> int:
     """Trust a node's certificates again."""
     return _show(shell, shell.call(operations.restore_agent(node)))
 
@@ -120,7 +120,7 @@ REVOKE = Command(
     "admin revoke",
     summary="Refuse every certificate a node has now",
     text="From now on every certificate the node has is refused, on every server at once, and its "
-    "links end. It comes back with a new enrolment; `restore` takes the revocation back.",
+    "links end. It comes back with a new enrolment; `reinstate` takes the revocation back.",
     run=revoke,
     params=(
         Argument("node", complete="nodes"),
@@ -130,12 +130,12 @@ REVOKE = Command(
     permission=_ADMIN,
 )
 
-RESTORE = Command(
-    "admin restore",
+REINSTATE = Command(
+    "admin reinstate",
     summary="Take back a node's revocation or quarantine",
     text="Certificates of the node that have not expired are believed again.",
-    run=restore,
+    run=reinstate,
     params=(Argument("node", complete="nodes"),),
-    examples=(("lattice admin restore n1", "after it was looked at"),),
+    examples=(("lattice admin reinstate n1", "after it was looked at"),),
     permission=_ADMIN,
 )

@@ -10,45 +10,31 @@ otherwise lose every claim and session.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
 
 from lattice.adapters.etcd.members import EtcdTls
-from lattice.adapters.etcd.store import open_etcd
+from lattice.adapters.etcd.store import EtcdStateStore, open_etcd
 from lattice.adapters.sqlite.store import open_sqlite
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
-from lattice.domain.state import Entry, Expect, Put, StateStore, StateView
+from lattice.domain.cluster_record import CLUSTER_KEY, ClusterRecord, read_cluster
+from lattice.domain.quorum import MembersOf
+from lattice.domain.state import Expect, Put, StateStore, StateView
 from lattice.server.config.sections import QuorumSection, ServerConfig
 
-CLUSTER_KEY = "cluster"
-FORMAT = 1
-"""Of all keys together; a server refuses one that is newer than itself."""
 SINGLE = "One server with a database of its own: no high availability, no sensitive work."
+MOVED = "moved.json"
+"""In the folder of a single server whose state is in etcd now."""
 PASSING = "The state ends with this server: nothing can be shared or locked."
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterRecord:
-    """The value under `cluster`."""
-
-    id: str
-    created: datetime
-    format: int = FORMAT
-
-    def encoded(self) -> bytes:
-        record = {"id": self.id, "created": self.created.isoformat(), "format": self.format}
-        return json.dumps(record).encode()
 
 
 async def bootstrap(store: StateStore, clock: Clock) -> ClusterRecord:
@@ -83,26 +69,6 @@ async def find_cluster(store: StateStore) -> ClusterRecord:
     return read_cluster(entry)
 
 
-def read_cluster(entry: Entry) -> ClusterRecord:
-    """Parse the record; `ConfigurationError` for one of a newer Lattice."""
-    try:
-        stored = json.loads(entry.value)
-        record = ClusterRecord(
-            str(stored["id"]), datetime.fromisoformat(stored["created"]), int(stored["format"])
-        )
-    except (ValueError, TypeError, KeyError):
-        raise ConfigurationError(
-            "What stands under `cluster` in the state can't be read.",
-            hint="Restore the state from a copy.",
-        ) from None
-    if record.format > FORMAT:
-        raise ConfigurationError(
-            f"The state has format {record.format}; this server knows up to {FORMAT}.",
-            hint="Use the version of lattice-server that the other replicas run.",
-        )
-    return record
-
-
 @dataclass(frozen=True, slots=True)
 class AgreedState:
     """The store, and a view of the cluster's record, which shows whether the store answers.
@@ -113,6 +79,8 @@ class AgreedState:
     store: StateStore
     cluster: StateView
     note: str = ""
+    members: MembersOf | None = None
+    """Asks the members of etcd; None without etcd."""
 
     @property
     def lasts(self) -> bool:
@@ -145,7 +113,8 @@ async def open_state(
         view = WatchedStateView(store, CLUSTER_KEY, clock)
         loop = Loop("state cluster", view.run, OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(loop))
-        yield AgreedState(store, view, note)
+        members = store.members if isinstance(store, EtcdStateStore) else None
+        yield AgreedState(store, view, note, members)
 
 
 async def _log_cluster(store: StateStore, log: structlog.stdlib.BoundLogger) -> None:
@@ -183,6 +152,11 @@ async def _store(
         raise ConfigurationError(
             "--single keeps the state in a folder, and quorum.endpoints names an etcd.",
             hint="Leave out one of the two.",
+        )
+    if (single / MOVED).exists():
+        raise ConfigurationError(
+            f"The state of {single} was moved to etcd: {single / MOVED} names it.",
+            hint="Start the server with its new configuration, without --single.",
         )
     async with open_sqlite(single) as file:
         yield file

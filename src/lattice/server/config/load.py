@@ -31,6 +31,7 @@ from lattice.features.attach.section import judge_attach
 from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
+from lattice.features.state.section import judge_backup
 from lattice.server.config.api_rules import judge_api, judge_identity, judge_munge, judge_spiffe
 from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
@@ -95,6 +96,7 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     _engines(config, report)
     judge_objects(config.objects, report)
     judge_sharing(config.sharing, report)
+    judge_backup(config.backup, report)
     judge_attach(config.attach, report)
     judge_telemetry(config.telemetry, report)
     judge_diag(config.diag, report)

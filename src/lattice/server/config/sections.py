@@ -25,6 +25,7 @@ from lattice.features.diag.section import DiagSection
 from lattice.features.logs.section import LogsSection
 from lattice.features.nodes.service.drains import DrainTerms
 from lattice.features.sharing.section import SharingSection
+from lattice.features.state.section import BackupSection
 from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
 
 T = TypeVar("T")
@@ -437,7 +438,7 @@ class RateLimitsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The whole configuration, and what comes from elsewhere: the last two fields."""
+    """The whole configuration, and what comes from elsewhere: the last three fields."""
 
     cluster: ClusterSection = setting(ClusterSection(), "The cluster this server speaks for.")
     api: ApiSection = setting(ApiSection(), "Listeners, TLS and sign-in.")
@@ -455,6 +456,9 @@ class ServerConfig:
         ObjectsSection(), "The object store: where logs are kept when their jobs are over."
     )
     logs: LogsSection = setting(LogsSection(), "How long what jobs wrote is kept.")
+    backup: BackupSection = setting(
+        BackupSection(), "Backups of the agreed state: where, how often, and how many are kept."
+    )
     storage: StorageSection = setting(
         StorageSection(),
         "Accepted with a warning, not used: the object store is named in `objects`.",
@@ -492,6 +496,8 @@ class ServerConfig:
     """The folder of a server without etcd, as `--single` names it."""
     warnings: tuple[str, ...] = field(default=())
     """From the rules, for the log."""
+    file: Path = field(default=Path("/etc/lattice/server.yaml"))
+    """The file itself."""
 
     @property
     def views(self) -> Vclusters:

@@ -13,14 +13,15 @@ from typing import TypeVar
 
 from lattice.access.actor import Actor, Role
 from lattice.access.limits import Questions
-from lattice.adapters.etcd.store import EtcdStateStore
 from lattice.adapters.munge import BadCredential, MungeReader, encoded
 from lattice.adapters.oidc.discovery import DiscoveredProvider, ProviderFault, provider_client
 from lattice.adapters.oidc.keys import read_key_set
 from lattice.base.driver_reads import DriverReads
 from lattice.base.errors import Unavailable
+from lattice.domain.quorum import QuorumMember
 from lattice.features.doctor.service.facts import (
     AgentTrust,
+    BackupFacts,
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
@@ -30,11 +31,11 @@ from lattice.features.doctor.service.facts import (
     SchemaFacts,
     SignInFacts,
     StateFacts,
-    StateMember,
 )
 from lattice.features.doctor.service.measured import WITHIN_S, NotUsed
 from lattice.features.link.model import Replica
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.state.service.backup_store import BackupStore
 from lattice.server.engines import own_user
 from lattice.server.foundation import Ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
@@ -51,9 +52,10 @@ _MUNGE_TEXT = "lattice doctor"
 class ServerInspection:
     """Measures one server. The engines are asked anew each time."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, backups: BackupStore | None = None) -> None:
         slurm = ground.config.slurm
         self._ground = ground
+        self._backups = backups
         self._slurm = SlurmInspection(
             ground.scheduler,
             ground.commands,
@@ -113,20 +115,13 @@ class ServerInspection:
     async def rights(self) -> RightFacts:
         return await self._slurm.rights()
 
-    async def members(self) -> tuple[StateMember, ...]:
-        store = self._ground.cluster.agreed.store
-        if not isinstance(store, EtcdStateStore):
-            raise NotUsed("no etcd")
-        return tuple(
-            StateMember(
-                name=each.name,
-                reason=each.reason,
-                version=each.version,
-                size_bytes=each.size_bytes,
-                is_leader=each.is_leader,
-                has_leader=each.has_leader,
-            )
-            for each in await store.member_statuses(WITHIN_S)
+    async def backups(self) -> BackupFacts:
+        every_h, store = self._ground.config.backup.every_h, self._backups
+        if not every_h or store is None:
+            raise NotUsed("no backups are scheduled")
+        found = await store.listed()
+        return BackupFacts(
+            every_h=every_h, newest=found[0].taken if found else None, location=store.location
         )
 
     async def member_counts(self) -> tuple[int, int] | None:
@@ -137,6 +132,12 @@ class ServerInspection:
             return None
         away = sum(bool(each.reason) for each in members)
         return len(members) - away, away
+
+    async def members(self) -> tuple[QuorumMember, ...]:
+        members = self._ground.cluster.agreed.members
+        if members is None:
+            raise NotUsed("no etcd")
+        return await members(WITHIN_S)
 
     async def object_folder(self) -> FolderFacts:
         config = self._ground.config

@@ -8,7 +8,7 @@ import pytest
 
 from lattice.base.errors import UsageError
 from lattice.base.text import cells
-from lattice.features.agents.command import ENROL, agents, enrol, restore, revoke
+from lattice.features.agents.command import ENROL, agents, enrol, reinstate, revoke
 from tests.fakes.shell import FakeShell
 
 
@@ -145,13 +145,13 @@ def test_revoking_needs_a_reason_and_tells_what_came_of_it() -> None:
     assert shell.out == "n2  ✗ revoked 14:00:00Z by admin-1: stolen\n"
     assert json.loads(shell.calls[0].body or b"") == {"reason": "stolen"}
     shell.out = ""
-    restore(shell, node="n2")
+    reinstate(shell, node="n2")
     assert shell.out == "n2  ● trusted\n"
 
 
 def test_a_name_can_not_leave_its_place_in_the_address() -> None:
     shell = FakeShell({"/v1/agents/a%2Fb/restore": agent("a/b")})
-    restore(shell, node="a/b")
+    reinstate(shell, node="a/b")
     assert shell.calls[0].path == "/v1/agents/a%2Fb/restore"
 
 

@@ -99,7 +99,7 @@ async def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine_eve
     await site.trust.note_use(new)
     with pytest.raises(PermissionRefused) as refusal:
         await other.enrolment.renew(stolen, csr())
-    next_steps = "lattice admin restore n1, then lattice admin enrol n1"
+    next_steps = "lattice admin reinstate n1, then lattice admin enrol n1"
     assert refusal.value.message == f"n1 is in quarantine; admin: {next_steps}"
     await site.view.refresh()
     for each in (site, other):

@@ -114,7 +114,7 @@ async def test_a_node_in_quarantine_is_out_until_restored_even_with_a_new_certif
 ) -> None:
     await site.trust.quarantine("n1", "spoke as n2")
     await site.trust.quarantine("n1", "again")
-    with pytest.raises(PermissionRefused, match="quarantine; admin: lattice admin restore n1"):
+    with pytest.raises(PermissionRefused, match="quarantine; admin: lattice admin reinstate n1"):
         site.trust.admit(site.node())
     agent = (await site.trust.agents()).agents[0]
     assert (agent.node, agent.quarantine) == ("n1", "spoke as n2")

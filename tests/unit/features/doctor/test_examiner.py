@@ -398,7 +398,7 @@ async def test_refused_doubled_and_expiring_certificates_are_named(site: Site) -
         "agents.doubled": "failed",
     }
     assert "n3 (spoke as n1)" in found["agents.refused"].evidence
-    assert "lattice admin restore n3" in found["agents.refused"].remedy
+    assert "lattice admin reinstate n3" in found["agents.refused"].remedy
     assert "two machines use the certificate of n2" in found["agents.doubled"].evidence
 
 

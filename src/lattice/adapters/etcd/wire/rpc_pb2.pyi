@@ -23,6 +23,78 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class MemberListRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberListRequest: _TypeAlias = MemberListRequest  # noqa: Y015
+
+@_typing.final
+class MemberListResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ResponseHeader: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedMember]: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ResponseHeader | None = ...,
+        members: _abc.Iterable[Global___ListedMember] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberListResponse: _TypeAlias = MemberListResponse  # noqa: Y015
+
+@_typing.final
+class ListedMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PEERURLS_FIELD_NUMBER: _builtins.int
+    CLIENTURLS_FIELD_NUMBER: _builtins.int
+    ISLEARNER_FIELD_NUMBER: _builtins.int
+    ID: _builtins.int
+    name: _builtins.str
+    isLearner: _builtins.bool
+    @_builtins.property
+    def peerURLs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def clientURLs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        ID: _builtins.int = ...,
+        name: _builtins.str = ...,
+        peerURLs: _abc.Iterable[_builtins.str] | None = ...,
+        clientURLs: _abc.Iterable[_builtins.str] | None = ...,
+        isLearner: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ID", b"ID", "clientURLs", b"clientURLs", "isLearner", b"isLearner", "name", b"name", "peerURLs", b"peerURLs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedMember: _TypeAlias = ListedMember  # noqa: Y015
+
+@_typing.final
 class ResponseHeader(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -234,15 +306,27 @@ class StatusResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     DBSIZE_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    RAFTINDEX_FIELD_NUMBER: _builtins.int
+    RAFTTERM_FIELD_NUMBER: _builtins.int
+    RAFTAPPLIEDINDEX_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    DBSIZEINUSE_FIELD_NUMBER: _builtins.int
+    ISLEARNER_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     dbSize: _builtins.int
     leader: _builtins.int
     """The member that leads; 0: none is known."""
+    raftIndex: _builtins.int
+    raftTerm: _builtins.int
+    raftAppliedIndex: _builtins.int
+    dbSizeInUse: _builtins.int
+    isLearner: _builtins.bool
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
     @_builtins.property
-    def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Alarms, and the lack of a leader."""
+
     def __init__(
         self,
         *,
@@ -250,11 +334,16 @@ class StatusResponse(_message.Message):
         version: _builtins.str = ...,
         dbSize: _builtins.int = ...,
         leader: _builtins.int = ...,
+        raftIndex: _builtins.int = ...,
+        raftTerm: _builtins.int = ...,
+        raftAppliedIndex: _builtins.int = ...,
         errors: _abc.Iterable[_builtins.str] | None = ...,
+        dbSizeInUse: _builtins.int = ...,
+        isLearner: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dbSize", b"dbSize", "errors", b"errors", "header", b"header", "leader", b"leader", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dbSize", b"dbSize", "dbSizeInUse", b"dbSizeInUse", "errors", b"errors", "header", b"header", "isLearner", b"isLearner", "leader", b"leader", "raftAppliedIndex", b"raftAppliedIndex", "raftIndex", b"raftIndex", "raftTerm", b"raftTerm", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

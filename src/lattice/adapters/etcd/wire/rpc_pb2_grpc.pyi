@@ -161,3 +161,25 @@ class MaintenanceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_rpc_pb2.StatusResponse, _abc.Awaitable[_rpc_pb2.StatusResponse]]: ...
 
 def add_MaintenanceServicer_to_server(servicer: MaintenanceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class ClusterStub:
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ClusterAsyncStub: ...
+    MemberList: _grpc.UnaryUnaryMultiCallable[_rpc_pb2.MemberListRequest, _rpc_pb2.MemberListResponse]
+
+@_typing.type_check_only
+class ClusterAsyncStub(ClusterStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    MemberList: _aio.UnaryUnaryMultiCallable[_rpc_pb2.MemberListRequest, _rpc_pb2.MemberListResponse]  # type: ignore[assignment]
+
+class ClusterServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def MemberList(
+        self,
+        request: _rpc_pb2.MemberListRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rpc_pb2.MemberListResponse, _abc.Awaitable[_rpc_pb2.MemberListResponse]]: ...
+
+def add_ClusterServicer_to_server(servicer: ClusterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -58,7 +58,7 @@ def node_named(name: str) -> str:
 
 def in_quarantine(node: str, *, spent: bool = False) -> PermissionRefused:
     """The error for a node in quarantine, with the commands that end it."""
-    text = f"{node} is in quarantine; admin: lattice admin restore {node}"
+    text = f"{node} is in quarantine; admin: lattice admin reinstate {node}"
     return PermissionRefused(f"{text}, then lattice admin enrol {node}" if spent else text)
 
 

@@ -210,7 +210,7 @@ def refused(facts: AgentsFacts) -> Check:
         why = next(each.quarantine for each in facts.trust if each.quarantine)
         return REFUSED.failed(
             f"in quarantine: {folded(held)} ({why})",
-            f"Find out who has the certificate; then lattice admin restore {held[0]}.",
+            f"Find out who has the certificate; then lattice admin reinstate {held[0]}.",
         )
     if revoked:
         return REFUSED.warning(

@@ -143,15 +143,21 @@ class Examiner:
 
     async def _state(self) -> tuple[Check, ...]:
         probe = StateProbe(self._base)
-        read, write, members = await asyncio.gather(
+        read, write, members, backups = await asyncio.gather(
             self._measure(probe.read()),
             self._measure(probe.write()),
             self._measure(self._inspection.members()),
+            self._measure(self._inspection.backups()),
         )
-        store = self._inspection.state
-        return tuple(
-            state_checks(AgreedFacts(store=store, read=read, write=write, members=members))
+        facts = AgreedFacts(
+            store=self._inspection.state,
+            read=read,
+            write=write,
+            members=members,
+            backups=backups,
+            now=self._base.clock.now(),
         )
+        return tuple(state_checks(facts))
 
     async def _metrics(self) -> tuple[Check, ...]:
         probe = MetricProbe(self._base.metrics, self._base.replica, self._now_s)

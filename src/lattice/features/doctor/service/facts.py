@@ -14,6 +14,7 @@ from typing import Protocol
 from lattice.base.reload import ReloadOutcome
 from lattice.domain.node import Node
 from lattice.domain.presence import PresenceReading
+from lattice.domain.quorum import QuorumMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +51,6 @@ class RightFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateMember:
-    """One member of etcd. Without an answer `reason` says why."""
-
-    name: str
-    reason: str = ""
-    version: str = ""
-    size_bytes: int = 0
-    is_leader: bool = False
-    has_leader: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StateFacts:
     """The agreed state's store."""
 
@@ -70,6 +59,16 @@ class StateFacts:
     """One server with a database of its own."""
     size_bytes: int | None = None
     """Of the database of a single server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupFacts:
+    """The scheduled backups of the state."""
+
+    every_h: float
+    newest: datetime | None
+    """None: there is none."""
+    location: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +182,10 @@ class Inspection(Protocol):
     async def rights(self) -> RightFacts:
         """Asks slurmctld and slurmdbd."""
 
-    async def members(self) -> tuple[StateMember, ...]:
+    async def backups(self) -> BackupFacts:
+        """Raises `NotUsed` if none are scheduled."""
+
+    async def members(self) -> tuple[QuorumMember, ...]:
         """Asks every member of etcd."""
 
     async def object_folder(self) -> FolderFacts:

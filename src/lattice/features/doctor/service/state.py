@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
+from lattice.base.moment import age, duration
 from lattice.base.sizes import size_text
+from lattice.domain.quorum import QuorumMember, majority
 from lattice.features.doctor.model import Check, Topic
-from lattice.features.doctor.service.facts import StateFacts, StateMember
+from lattice.features.doctor.service.facts import BackupFacts, StateFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
 
 _SLOW_S = 0.5
@@ -21,8 +24,10 @@ LASTS = Topic("state.lasts", "the state outlives the server")
 MEMBERS = Topic("state.members", "every member of etcd is well")
 REDUNDANCY = Topic("state.redundancy", "the state survives the loss of a member")
 SIZE = Topic("state.size", "the database has room")
+BACKUP = Topic("state.backup", "the newest backup is young enough")
 
 _ETCD = "Run etcdctl endpoint health with the server's certificate, and start the members."
+_BACKUP = "See the log of the servers for `backup`, then run lattice admin backup."
 _SINGLE = "one server with a database of its own (--single): no high availability"
 _PASSING = "the state is a file that ends with this server"
 
@@ -32,7 +37,9 @@ class AgreedFacts:
     store: StateFacts
     read: Inspected[bool]
     write: Inspected[bool]
-    members: Inspected[tuple[StateMember, ...]]
+    members: Inspected[tuple[QuorumMember, ...]]
+    backups: Inspected[BackupFacts]
+    now: datetime
 
 
 def state_checks(facts: AgreedFacts) -> Iterator[Check]:
@@ -44,6 +51,7 @@ def state_checks(facts: AgreedFacts) -> Iterator[Check]:
     yield members(facts)
     yield redundancy(facts)
     yield size(facts)
+    yield backup(facts)
 
 
 def _timed(topic: Topic, found: Inspected[bool], done: str, remedy: str) -> Check:
@@ -89,7 +97,7 @@ def redundancy(facts: AgreedFacts) -> Check:
     if found.value is None:
         return REDUNDANCY.unknown(found.reason, _ETCD)
     there = sum(not each.reason for each in found.value)
-    spare = there - (len(found.value) // 2 + 1)
+    spare = there - majority(len(found.value))
     evidence = f"{there} of {len(found.value)} members answer; {max(spare, 0)} more may fail"
     if spare > 0:
         return REDUNDANCY.ok(evidence)
@@ -116,6 +124,23 @@ def size(facts: AgreedFacts) -> Check:
             evidence, "Compact and defragment etcd: etcdctl compact, then etcdctl defrag."
         )
     return SIZE.ok(evidence)
+
+
+def backup(facts: AgreedFacts) -> Check:
+    """Compare the age of the newest backup with twice the schedule."""
+    found = facts.backups
+    if found.off:
+        return BACKUP.off("no backups are scheduled (backup.every_h)")
+    if found.value is None:
+        return BACKUP.unknown(found.reason, _BACKUP)
+    every = duration(found.value.every_h * 3600)
+    if found.value.newest is None:
+        return BACKUP.failed(f"there is none in {found.value.location}", _BACKUP)
+    age_s = max((facts.now - found.value.newest).total_seconds(), 0)
+    evidence = f"the newest is {age(age_s)} old; one is due every {every}"
+    if age_s > 2 * found.value.every_h * 3600:
+        return BACKUP.failed(evidence, _BACKUP)
+    return BACKUP.ok(evidence)
 
 
 def _without_etcd(store: StateFacts) -> str:

@@ -1,0 +1,1 @@
+"""Quorum, backups, their schedule, and the import of records into an empty state."""
