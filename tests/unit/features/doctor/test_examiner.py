@@ -421,7 +421,7 @@ async def test_the_server_itself_is_examined(site: Site) -> None:
     facts["process"] = replace(
         facts["process"],
         open_files=60_000,
-        longest_pause_s=3.0,
+        longest_pause_s=6.0,
         failures={"slurm": 4, "tls": 1},
         failed_s_ago={"slurm": 120.0, "tls": 7200.0},
     )
@@ -462,3 +462,24 @@ async def test_a_gate_that_is_not_there_is_off_and_one_that_is_away_failed(site:
     assert states(await site.problems()) == {}
     found = {each.id: each for each in (await site.examine()).checks}
     assert found["server.gate"].state is CheckState.OFF
+
+
+@pytest.mark.parametrize(
+    ("times_s", "state"), [((1.5, 0.1), "ok"), ((1.5, 1.2), "warning"), ((0.1,), "ok")]
+)
+async def test_a_slow_answer_is_measured_again_alone(
+    site: Site, times_s: tuple[float, ...], state: str
+) -> None:
+    pending = list(times_s)
+    answer = site.inspection.accounting
+
+    async def accounting() -> str:
+        # By the examiner's own clock. The questions of the first round share it.
+        site.clock.advance(pending.pop(0))
+        return await answer()
+
+    site.inspection.accounting = accounting  # type: ignore[method-assign]
+    found = await site.examine()
+    checks = {each.id: each for each in found.checks}
+    assert checks["slurm.accounting"].state == state
+    assert not pending

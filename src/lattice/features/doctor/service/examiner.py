@@ -36,8 +36,8 @@ from lattice.features.doctor.service.measured import (
 from lattice.features.doctor.service.metrics import MetricFacts, metric_checks
 from lattice.features.doctor.service.objects import ObjectFacts, object_checks
 from lattice.features.doctor.service.server import ServerFacts, server_checks
-from lattice.features.doctor.service.slurm import SlurmFacts, slurm_checks
-from lattice.features.doctor.service.state import AgreedFacts, state_checks
+from lattice.features.doctor.service.slurm import SLURM_SLOW_S, SlurmFacts, slurm_checks
+from lattice.features.doctor.service.state import STATE_SLOW_S, AgreedFacts, state_checks
 from lattice.foundation.foundation import Foundation
 
 T = TypeVar("T")
@@ -74,6 +74,7 @@ class Examiner:
         self._inspection = inspection
         self._version = version
         self._running: asyncio.Task[Examination] | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     async def examine(self) -> Examination:
         """All checks, measured now or in an examination that is already under way."""
@@ -113,6 +114,19 @@ class Examiner:
     async def _measure(self, asked: Awaitable[T], times: int = 1) -> Inspected[T]:
         return await inspected(asked, self._base.clock, times * self._within_s)
 
+    async def _alone(
+        self, first: Inspected[T], ask: Callable[[], Awaitable[T]], slow_s: float
+    ) -> Inspected[T]:
+        """The quicker of a slow answer and a second one, for which nothing else is asked.
+
+        The examination itself keeps a small machine busy, and must not blame the engine for it.
+        """
+        if first.value is None or first.took_s <= slow_s:
+            return first
+        async with self._one_at_a_time:
+            second = await self._measure(ask())
+        return second if second.value is not None and second.took_s < first.took_s else first
+
     async def _reading(self) -> SchedulerReading:
         return self._base.scheduler.live()
 
@@ -127,9 +141,9 @@ class Examiner:
             ask(self._partitions()),
         )
         facts = SlurmFacts(
-            controller=controller,
+            controller=await self._alone(controller, there.controller, SLURM_SLOW_S),
             ahead=ahead,
-            accounting=accounting,
+            accounting=await self._alone(accounting, there.accounting, SLURM_SLOW_S),
             schemas=schemas,
             rights=rights,
             partitions=partitions,
@@ -151,8 +165,8 @@ class Examiner:
         )
         facts = AgreedFacts(
             store=self._inspection.state,
-            read=read,
-            write=write,
+            read=await self._alone(read, probe.read, STATE_SLOW_S),
+            write=await self._alone(write, probe.write, STATE_SLOW_S),
             members=members,
             backups=backups,
             now=self._base.clock.now(),

@@ -12,7 +12,8 @@ from lattice.features.doctor.service.disks import room
 from lattice.features.doctor.service.facts import FolderFacts, ProcessFacts, ReplicaFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
 
-_PAUSE_S, _LONG_PAUSE_S = 0.25, 2.0
+_PAUSE_S, _LONG_PAUSE_S = 1.0, 5.0
+"""A person at a terminal notices the first. At the second, peers are about to give up."""
 _RECENT_S = 3600.0
 _MOST_FILES_SHARE = 0.8
 

@@ -14,7 +14,7 @@ from lattice.features.doctor.service.measured import Inspected, milliseconds
 
 OLDEST, NEWEST = (22, 5), (26, 5)
 """The releases of Slurm that Lattice is tested on."""
-_SLOW_S = 1.0
+SLURM_SLOW_S = 1.0
 _CLOCK_OFF_S = 2.0
 _MOST_NAMED = 5
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
@@ -70,7 +70,7 @@ def controller(found: Inspected[ControllerFacts]) -> Check:
 
 def _answered(topic: Topic, took_s: float, remedy: str) -> Check:
     evidence = f"answered in {milliseconds(took_s)}"
-    return topic.warning(evidence, remedy) if took_s > _SLOW_S else topic.ok(evidence)
+    return topic.warning(evidence, remedy) if took_s > SLURM_SLOW_S else topic.ok(evidence)
 
 
 def list_age(found: Inspected[SchedulerReading]) -> Check:

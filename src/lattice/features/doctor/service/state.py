@@ -13,7 +13,7 @@ from lattice.features.doctor.model import Check, Topic
 from lattice.features.doctor.service.facts import BackupFacts, StateFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
 
-_SLOW_S = 0.5
+STATE_SLOW_S = 0.5
 _LARGE_BYTES = 1536 * 1024 * 1024
 """Three quarters of etcd's usual limit of 2 GiB."""
 _LARGE_FILE_BYTES = 4 * 1024 * 1024 * 1024
@@ -58,7 +58,7 @@ def _timed(topic: Topic, found: Inspected[bool], done: str, remedy: str) -> Chec
     if found.value is None:
         return topic.failed(found.reason, remedy)
     evidence = f"{done} in {milliseconds(found.took_s)}"
-    if found.took_s > _SLOW_S:
+    if found.took_s > STATE_SLOW_S:
         return topic.warning(evidence, "Check the disks of the store: it waits for them to sync.")
     return topic.ok(evidence)
 
