@@ -12,7 +12,7 @@ from lattice.base.fast_start import argv
 from lattice.features.tenants.command import TENANT, read_limit
 from tests.fakes.shell import FakeShell
 
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
+OWN = {"act", "name", "max_nodes", "max_gpus", "max_jobs"}
 SLURM = {"name": "slurmctld", "ok": True, "as_of": None, "age_s": 1.0, "error": None}
 PAST = {"name": "slurmdbd", "ok": True, "as_of": None, "age_s": None, "error": None}
 
@@ -57,7 +57,7 @@ def run(*words: str, answer: dict[str, Any] | None = None) -> FakeShell:
     )
     values = argv.read(TENANT, words)
     assert values is not None, words
-    given = {name: value for name, value in values.items() if name not in COMMON}
+    given = {name: value for name, value in values.items() if name in OWN}
     assert TENANT.run(shell, **given) == 0
     return shell
 
