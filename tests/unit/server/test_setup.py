@@ -236,6 +236,26 @@ def test_a_certificate_near_its_end_is_renewed_by_the_same_authority(
 
 
 @pytest.mark.spec("OPS-8")
+def test_a_lost_authority_is_not_replaced_in_silence(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.set_up() == 0
+    folder = site.file("etc/lattice/tls")
+    (folder / "ca.key").unlink()
+    before = (folder / "ca.crt").read_bytes()
+    assert site.set_up() == 0
+    assert (folder / "ca.crt").read_bytes() == before
+    assert not (folder / "ca.key").exists()
+    # Near the certificate's end the key is needed.
+    clock = ManualClock()
+    clock.advance(720 * 86400)
+    monkeypatch.setattr(command, "SystemClock", lambda: clock)
+    assert site.set_up() == 78
+    assert "ca.key is missing" in capsys.readouterr().err
+    assert (folder / "ca.crt").read_bytes() == before
+
+
+@pytest.mark.spec("OPS-8")
 def test_own_certificates_and_several_servers(site: Site) -> None:
     flags = ["--tls-cert", "/c.pem", "--tls-key", "/k.pem", "--no-munge"]
     flags += ["--oidc-issuer", "https://idp.example", "--oidc-client-id", "lattice"]

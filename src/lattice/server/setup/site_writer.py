@@ -97,7 +97,6 @@ class SiteWriter:
         paths, now = self._paths, self._clock.now()
         folder = paths.on_disk(paths.tls_cert.parent)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        authority = self._authority(now)
         file = paths.on_disk(paths.tls_cert)
         state = "made"
         if file.exists():
@@ -105,6 +104,7 @@ class SiteWriter:
                 yield Written(paths.tls_cert, "there already")
                 return
             state = "renewed"
+        authority = self._authority(now)
         here = (socket.gethostname(), "localhost", "127.0.0.1")
         made = certificate_for(authority, (*self._answers.hosts, *here), now)
         self._replace(paths.tls_key, made.key, 0o600)
@@ -118,6 +118,13 @@ class SiteWriter:
         key = paths.on_disk(paths.tls_authority_key)
         if certificate.exists() and key.exists():
             return TlsPair(certificate.read_bytes(), key.read_bytes())
+        if certificate.exists():
+            raise ConfigurationError(
+                f"{paths.tls_authority_key} is missing: without it the certificate of this server "
+                "can't be renewed.",
+                hint=f"Put it back from your backup. Or remove {paths.tls_authority} for a new "
+                "authority, which people and nodes must then be given.",
+            )
         made = new_authority(self._facts.cluster, now)
         self._replace(paths.tls_authority_key, made.key, 0o600)
         self._replace(paths.tls_authority, made.certificate, 0o644)
