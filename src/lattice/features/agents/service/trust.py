@@ -115,7 +115,7 @@ class TrustedNodes:
         if revoked is not None and peer.spiffe_id:
             # SPIRE makes a new one every half an hour, so their dates end no revocation.
             raise PermissionRefused(
-                f"node certificate revoked; admin: lattice admin restore {peer.name}"
+                f"node certificate revoked; admin: lattice admin reinstate {peer.name}"
             )
         if revoked is not None and peer.not_before <= revoked:
             raise PermissionRefused(
