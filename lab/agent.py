@@ -39,6 +39,8 @@ class ClusterIdentity:
     def __init__(self, layout: Layout) -> None:
         folder = layout.state / "identity"
         self.paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", layout.state / "grant.key")
+        self.trust = folder / "trust.pem"
+        """Every authority of the cluster that servers and nodes trust."""
         self.spiffe_bundle = folder / "spiffe.pem"
         """The authorities of `SPIFFE_DOMAIN`. Nobody has the key until a story puts its own in."""
 
@@ -48,6 +50,8 @@ class ClusterIdentity:
         self.paths.ca_cert.parent.chmod(0o755)
         for path in self.paths.all():
             give(path, SERVER_USER)
+        if not self.trust.exists():
+            self.trust.write_bytes(self.paths.ca_cert.read_bytes())
         if not self.spiffe_bundle.exists():
             made = Authority.create(self.spiffe_bundle.parent / "spiffe")
             self.spiffe_bundle.write_bytes(made.certificate.read_bytes())

@@ -154,6 +154,7 @@ class Server:
             "ca_cert": str(identity.ca_cert),
             "ca_key": str(identity.ca_key),
             "grant_key": str(identity.grant_key),
+            "trust": str(cluster.trust),
         }
         if "oidc" in self._parts:
             sections["api"]["oidc_issuer"] = addresses.OIDC_ISSUER
