@@ -233,7 +233,7 @@ def _revoke(lab: Lab, olga: Person) -> float:
         assert "n3" not in linked(olga)
         return took_s
     finally:
-        assert olga.tries("admin", "restore", "n3").code == 0
+        assert olga.tries("admin", "reinstate", "n3").code == 0
         eventually(lambda: "n3" in linked(olga))
 
 

@@ -75,7 +75,7 @@ def spire(lab: Lab, olga: Person) -> Iterator[SpireAgent]:
     agent.kill()
     agent.start_anew()
     # What a story revoked and did not take back.
-    olga.tries("admin", "restore", _NODE)
+    olga.tries("admin", "reinstate", _NODE)
     put_right(lab, olga)
 
 
@@ -149,5 +149,5 @@ def test_a_node_with_an_identity_from_spire_alone_serves_and_can_be_revoked(
     spire.give(authority.node(_NODE))
     eventually(agent.process.log_file.read_text, lambda text: "revoked; admin" in text)
     assert _NODE not in linked(olga)
-    assert olga.tries("admin", "restore", _NODE).code == 0
+    assert olga.tries("admin", "reinstate", _NODE).code == 0
     eventually(lambda: linked(olga), lambda found: _NODE in found)

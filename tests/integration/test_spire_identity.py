@@ -243,7 +243,9 @@ async def test_a_revocation_holds_for_every_svid_until_it_is_taken_back(
     await identity.obtain()
     await cluster.site.trust.revoke(ADMIN, "n1", "stolen")
     later = await _asked_with_chain(cluster, domain.node("n1"))
-    assert later == ("PERMISSION_DENIED: node certificate revoked; admin: lattice admin reinstate n1")
+    assert later == (
+        "PERMISSION_DENIED: node certificate revoked; admin: lattice admin reinstate n1"
+    )
     assert await _asked_with_chain(cluster, domain.node("n2")) == "n2"
     with pytest.raises(NoIdentity) as none:
         await cluster.node()._cascade.obtain()
