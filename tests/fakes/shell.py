@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
+from lattice.base.command import COMMON
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
@@ -19,6 +20,9 @@ from lattice.features.allocations.command.options import resolve
 T = TypeVar("T")
 
 NOW = datetime(2026, 11, 15, 14, 2, 11, tzinfo=UTC)
+
+COMMON_OPTIONS = frozenset(each.name for each in COMMON)
+"""Those that a command's function is called without."""
 
 Told = dict[str, Any] | LatticeError | Callable[[], "dict[str, Any] | LatticeError"]
 

@@ -87,7 +87,9 @@ async def test_a_server_without_engines_names_each_and_is_itself_well(ground: Gr
         "sign_in.keys",
     }
     assert "scontrol can't be run" in found["slurm.controller"].evidence
-    well = {name for name, each in found.items() if each.state is CheckState.OK}
+    # A busy machine makes a store slow, which is a warning.
+    fine = (CheckState.OK, CheckState.WARNING)
+    well = {name for name, each in found.items() if each.state in fine}
     assert {
         "state.reads",
         "state.writes",

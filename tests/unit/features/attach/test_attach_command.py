@@ -13,9 +13,8 @@ from lattice.base.errors import JobEnded, LatticeError, NotFound, Unavailable, U
 from lattice.base.fast_start import argv
 from lattice.features.attach.command.attach import ATTACH
 from lattice.features.attach.command.session import SESSION, SESSIONS
-from tests.fakes.shell import FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell
 
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 CARD = "/v1/allocations/42"
 
 
@@ -23,7 +22,7 @@ def run(command: Command, shell: FakeShell, *words: str) -> int:
     values = argv.read(command, words)
     assert values is not None
     return command.run(
-        shell, **{name: value for name, value in values.items() if name not in COMMON}
+        shell, **{name: value for name, value in values.items() if name not in COMMON_OPTIONS}
     )
 
 

@@ -27,10 +27,9 @@ from lattice.features.compare.render.page import page
 from lattice.features.compare.render.plain import comparison_text
 from lattice.features.compare.render.plot import COLUMNS, plot
 from tests.fakes.cluster import allocation
-from tests.fakes.shell import NOW, FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, NOW, FakeShell
 from tests.unit.features.compare.runs import CPU, GPU, Site, course
 
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/compare"
 NAMED = ((41, "train-base"), (42, "train-new"), (43, "twice"), (44, "twice"))
 EVIL = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[2J"
@@ -39,7 +38,9 @@ EVIL = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[2J"
 def run(shell: FakeShell, *words: str) -> int:
     values = argv.read(COMPARE, words)
     assert values is not None
-    return COMPARE.run(shell, **{name: each for name, each in values.items() if name not in COMMON})
+    return COMPARE.run(
+        shell, **{name: each for name, each in values.items() if name not in COMMON_OPTIONS}
+    )
 
 
 def told(answer: Comparison) -> dict[str, Any]:

@@ -17,11 +17,10 @@ from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.command import DIAG
 from lattice.features.diag.model import Verdict
 from lattice.features.diag.render import page, stacks
-from tests.fakes.shell import FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell
 from tests.unit.features.diag.site import DiagSite
 from tests.unit.features.diag.wards import Ward, healthy, mount, refact
 
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/allocations/42/diagnostics"
 
 
@@ -41,7 +40,9 @@ async def told(ward: Ward | None = None, **query: Any) -> dict[str, Any]:
 def run(shell: FakeShell, *words: str) -> int:
     values = argv.read(DIAG, words)
     assert values is not None
-    return DIAG.run(shell, **{name: each for name, each in values.items() if name not in COMMON})
+    return DIAG.run(
+        shell, **{name: each for name, each in values.items() if name not in COMMON_OPTIONS}
+    )
 
 
 @pytest.mark.spec("SRC-2", "DIAG-1")

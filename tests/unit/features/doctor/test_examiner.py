@@ -121,7 +121,7 @@ class Site:
             views=Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),)),
             **parts,
         )
-        examiner = Examiner(foundation, self.inspection, self.version, within_s=0.05)
+        examiner = Examiner(foundation, self.inspection, self.version, within_s=0.5)
         return await examiner.examine()
 
     async def problems(self) -> dict[str, Check]:

@@ -11,9 +11,7 @@ from lattice.base.command import Command
 from lattice.base.errors import UsageError
 from lattice.base.fast_start import argv
 from lattice.features.locks.command import LOCK, LOCKS, UNLOCK
-from tests.fakes.shell import FakeShell
-
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell
 
 
 def lock(**changes: Any) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def run(command: Command, *words: str, locks: tuple[dict[str, Any], ...]) -> Fak
     shell = FakeShell({"/v1/locks": answer, "/v1/locks/unlock": answer})
     values = argv.read(command, words)
     assert values is not None, words
-    given = {name: value for name, value in values.items() if name not in COMMON}
+    given = {name: value for name, value in values.items() if name not in COMMON_OPTIONS}
     assert command.run(shell, **given) == 0
     return shell
 

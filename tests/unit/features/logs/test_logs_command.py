@@ -15,7 +15,7 @@ from lattice.features.logs.command.logs import LOGS
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord
 from lattice.features.logs.render.lines import Template
 from tests.fakes import answers, logs
-from tests.fakes.shell import FakeFollowed, FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, FakeFollowed, FakeShell
 
 KINDS: dict[str, type[LogRecord]] = {"lines": LogBlock, "gap": LogGap, "note": LogNote}
 STREAMS = "/v1/allocations/42/logs/streams"
@@ -39,7 +39,7 @@ def shell_of(*told: Any, routes: dict[str, Any] | None = None, **named: Any) -> 
 def run(shell: FakeShell, *words: str) -> int:
     values = argv.read(LOGS, words)
     assert values is not None, words
-    for common in ("utc", "no_color", "quiet", "verbose", "api_url", "ca", "output"):
+    for common in COMMON_OPTIONS:
         values.pop(common)
     return LOGS.run(shell, **values)
 

@@ -16,10 +16,9 @@ from lattice.base.text import cells
 from lattice.domain.runsummary import AccountedUse
 from lattice.features.report.command import REPORT, read_attempt
 from lattice.features.report.render import report_text
-from tests.fakes.shell import NOW, FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, NOW, FakeShell
 from tests.unit.features.report.scripted import GIB, Site
 
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/allocations/42/report"
 ALICE = Actor(sub="sub-alice", user="alice")
 
@@ -27,7 +26,9 @@ ALICE = Actor(sub="sub-alice", user="alice")
 def run(shell: FakeShell, *words: str) -> int:
     values = argv.read(REPORT, words)
     assert values is not None
-    return REPORT.run(shell, **{name: each for name, each in values.items() if name not in COMMON})
+    return REPORT.run(
+        shell, **{name: each for name, each in values.items() if name not in COMMON_OPTIONS}
+    )
 
 
 async def told(site: Site) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from lattice.base.command import Command
 from lattice.base.errors import UsageError
 from lattice.base.fast_start import argv
 from lattice.features.sharing.command import SHARE, UNSHARE
-from tests.fakes.shell import FakeShell
-
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell
 
 
 def share(user: str, **changes: Any) -> dict[str, Any]:
@@ -48,7 +46,7 @@ def run(command: Command, *words: str, answer: dict[str, Any], output: str = "ta
     shell = FakeShell(routes, output=output)
     values = argv.read(command, words)
     assert values is not None, words
-    given = {name: value for name, value in values.items() if name not in COMMON}
+    given = {name: value for name, value in values.items() if name not in COMMON_OPTIONS}
     assert command.run(shell, **given) == 0
     return shell
 

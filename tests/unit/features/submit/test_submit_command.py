@@ -16,7 +16,7 @@ from lattice.base.errors import NotFound, PermissionRefused, UsageError
 from lattice.base.fast_start import argv
 from lattice.features.submit.command import CANCEL, SUBMIT, cancel, submit, wrapped
 from tests.fakes import answers
-from tests.fakes.shell import FakeShell, Told
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell, Told
 
 ANSWER: dict[str, Told] = {"/v1/allocations": {"id": "12", "job_id": 12, "notes": ["a\nb"]}}
 
@@ -25,8 +25,7 @@ def run(*words: str, routes: dict[str, Told] | None = None, output: str = "table
     shell = FakeShell(routes or ANSWER, output=output)
     values = argv.read(SUBMIT, words)
     assert values is not None, words
-    common = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
-    assert submit(shell, **{k: v for k, v in values.items() if k not in common}) == 0
+    assert submit(shell, **{k: v for k, v in values.items() if k not in COMMON_OPTIONS}) == 0
     return shell
 
 

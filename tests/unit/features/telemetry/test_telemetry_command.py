@@ -10,9 +10,7 @@ import pytest
 from lattice.base.errors import UsageError
 from lattice.base.fast_start import argv
 from lattice.features.telemetry.command import TELEMETRY
-from tests.fakes.shell import FakeShell
-
-COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
+from tests.fakes.shell import COMMON_OPTIONS, FakeShell
 
 
 def answer(**changes: Any) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def run(*words: str, told: dict[str, Any], output: str = "table") -> FakeShell:
     shell = FakeShell({"/v1/allocations/42/telemetry": told}, output=output)
     values = argv.read(TELEMETRY, words)
     assert values is not None, words
-    given = {name: value for name, value in values.items() if name not in COMMON}
+    given = {name: value for name, value in values.items() if name not in COMMON_OPTIONS}
     assert TELEMETRY.run(shell, **given) == 0
     return shell
 

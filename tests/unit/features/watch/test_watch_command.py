@@ -23,7 +23,7 @@ from lattice.features.watch.model import WatchNote, WatchNoteKind
 from lattice.features.watch.operations import KINDS
 from lattice.features.watch.render import number, span
 from tests.eventually import eventually
-from tests.fakes.shell import FakeFollowed, FakeShell
+from tests.fakes.shell import COMMON_OPTIONS, FakeFollowed, FakeShell
 
 TIME = "2026-11-15T14:02:11Z"
 SINCE = "2026-11-15T13:58:11Z"
@@ -91,7 +91,7 @@ def shell_of(*told: dict[str, Any], **named: Any) -> FakeShell:
 def run(shell: FakeShell, *words: str) -> int:
     values = argv.read(WATCH, words)
     assert values is not None, words
-    for common in ("utc", "no_color", "quiet", "verbose", "api_url", "ca", "output"):
+    for common in COMMON_OPTIONS:
         values.pop(common)
     return WATCH.run(shell, **values)
 
