@@ -6,6 +6,7 @@ import os
 import pwd
 import ssl
 import stat
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -325,3 +326,27 @@ def test_a_folder_that_can_not_be_written_is_named(
     printed = capsys.readouterr().err
     assert f"{site.root / folder}" in printed
     assert "Hint: " in printed
+
+
+@pytest.mark.spec("OPS-8")
+@pytest.mark.threat("server")
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "grant.key"])
+def test_the_account_can_not_have_another_file_given_to_it(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    link: Callable[[Path, Path], None],
+    name: str,
+) -> None:
+    # Its state folder is its own, so it can put a link there before setup runs again.
+    assert site.set_up() == 0
+    file, secret = site.file(f"var/lib/lattice/{name}"), site.root / "shadow"
+    file.rename(secret)
+    link(secret, file)
+    os.chmod(secret, 0o600)
+    before = secret.stat()
+    assert site.set_up("--account", "daemon") == 78
+    printed = capsys.readouterr().err
+    assert f"{file} is a link" in printed
+    assert "Hint: " in printed
+    assert secret.stat().st_uid == before.st_uid

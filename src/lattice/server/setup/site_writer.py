@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import pwd
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -155,7 +157,29 @@ class SiteWriter:
         new.replace(file)
 
     def _give(self, file: Path) -> None:
-        os.chown(file, self._account.pw_uid, self._account.pw_gid)
+        """Never through a link: the folder may be the account's own, which could put one there."""
+        directory = os.O_DIRECTORY if file.is_dir() else os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(file, os.O_RDONLY | directory)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._not_given(file) from None
+            raise
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISDIR(found.st_mode) and (
+                not stat.S_ISREG(found.st_mode) or found.st_nlink != 1
+            ):
+                raise self._not_given(file)
+            os.fchown(descriptor, self._account.pw_uid, self._account.pw_gid)
+        finally:
+            os.close(descriptor)
+
+    def _not_given(self, file: Path) -> ConfigurationError:
+        return ConfigurationError(
+            f"{file} is a link, or no plain file: {self._account.pw_name} does not get it.",
+            hint="Find out who put it there. Restore the file from your backup, then go on.",
+        )
 
 
 def _has_content(file: Path) -> bool:
