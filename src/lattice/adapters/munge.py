@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from lattice.base.errors import Unavailable
+from lattice.base.errors import RateLimited, Unavailable
 
 _TIMEOUT_S = 5.0
 _TTL_S = 60
@@ -18,6 +18,7 @@ _FIRST_OF_CREDENTIALS = 8
 _UID = re.compile(r"^UID:\s+.*\((\d+)\)$", re.MULTILINE)
 _FORM = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:", re.ASCII)
 _AT_ONCE = 4
+_MOST_WAITING = 100
 _NOT_HERE = "Signing in by MUNGE needs the program munge and its service on this machine."
 
 
@@ -43,16 +44,27 @@ class MungeReader:
     def __init__(self, socket: Path | None = None) -> None:
         self._socket = "" if socket is None else str(socket)
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._waiting = 0
 
     async def read(self, credential: str) -> tuple[str, str]:
         """The Unix user who made it, and the text.
 
-        Raises `BadCredential`, or `Unavailable` while munged does not answer.
+        Raises `BadCredential`, `RateLimited`, or `Unavailable` while munged does not answer.
         """
         if len(credential) > _LONGEST or not _FORM.fullmatch(credential):
             raise BadCredential("not the form of a MUNGE credential")
-        async with self._slots:
-            done = await asyncio.to_thread(self._decoded, credential)
+        if self._waiting >= _MOST_WAITING:
+            raise RateLimited("Too many people sign in at once.", retry_after_s=1)
+        self._waiting += 1
+        try:
+            async with self._slots:
+                return await asyncio.to_thread(self._read, credential)
+        finally:
+            self._waiting -= 1
+
+    def _read(self, credential: str) -> tuple[str, str]:
+        # In a thread, the search for the name too: a directory service may be slow.
+        done = self._decoded(credential)
         if done.returncode >= _FIRST_OF_CREDENTIALS:
             raise BadCredential(f"MUNGE credential with status {done.returncode}")
         head, _, text = done.stdout.partition("\n\n")

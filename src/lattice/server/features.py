@@ -120,7 +120,8 @@ def _munge(ground: Ground, names: PublicNames) -> MungeSignIn | None:
     tokens = ground.own_tokens
     if tokens is None:
         return None
-    return MungeSignIn(MungeReader(ground.config.api.munge_socket), tokens, names.has)
+    reader = MungeReader(ground.config.api.munge_socket)
+    return MungeSignIn(reader, tokens, names.has, ground.foundation.clock)
 
 
 def _discovery(api: ApiSection) -> AuthDiscovery:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from lattice.adapters.munge import BadCredential, MungeReader, encoded
-from lattice.base.errors import Unavailable
+from lattice.base.errors import RateLimited, Unavailable
 
 OWN = pwd.getpwuid(os.getuid()).pw_name
 CREDENTIAL = "MUNGE:AwQFAABq+/=:"
@@ -95,3 +98,24 @@ def test_a_machine_without_munge_says_what_to_do(programs: Path) -> None:
 def test_the_credential_is_one_line(programs: Path) -> None:
     program(programs, "munge", CREDENTIAL)
     assert encoded("text") == CREDENTIAL
+
+
+@pytest.mark.spec("TRY-4")
+async def test_a_hundred_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def slow(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        answered.wait()
+        return subprocess.CompletedProcess([], 17, "", "")
+
+    monkeypatch.setattr("lattice.adapters.munge._run", slow)
+    reader = MungeReader()
+    waiting = [asyncio.create_task(reader.read(CREDENTIAL)) for _ in range(100)]
+    await asyncio.sleep(0)
+    with pytest.raises(RateLimited):
+        await reader.read(CREDENTIAL)
+    answered.set()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(each) for each in found} == {BadCredential}
+    with pytest.raises(BadCredential):
+        await reader.read(CREDENTIAL)

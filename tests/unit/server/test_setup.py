@@ -343,7 +343,7 @@ def test_the_account_can_not_have_another_file_given_to_it(
     file, secret = site.file(f"var/lib/lattice/{name}"), site.root / "shadow"
     file.rename(secret)
     link(secret, file)
-    os.chmod(secret, 0o600)
+    secret.chmod(0o600)
     before = secret.stat()
     assert site.set_up("--account", "daemon") == 78
     printed = capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lattice.base.caller_address import caller_address
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.identity.operations import (
     GET_AUTH_DISCOVERY,
@@ -21,7 +22,9 @@ def wire(
     return Wiring(
         bindings=(
             GET_AUTH_DISCOVERY.to(lambda _actor, _asked: service.discovery()),
-            SIGN_IN_BY_MUNGE.to(lambda _, asked: service.sign_in_by_munge(asked.credential)),
+            SIGN_IN_BY_MUNGE.to(
+                lambda _, asked: service.sign_in_by_munge(asked.credential, caller_address())
+            ),
             WHO_AM_I.to(lambda actor, _: service.whoami(actor)),
         )
     )
