@@ -2,7 +2,7 @@
 
 While an engine is away, each loop that needs it fails once a second with the same words. The first
 line is written at once. Equal ones are counted for five minutes, and then written once more with
-the number in `repeated`.
+the number in `repeated`. A line of what somebody did is always written.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ WINDOW_S = 300.0
 _MOST = 1000
 """Different lines that are counted at a time."""
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+_SOMEBODY = frozenset({"sub", "by", "user"})
+"""Fields that name who acted. A refusal is a warning, and equal ones are counted."""
 _UNCOMPARED = frozenset({"time", "timestamp", "exception", "_record", "_from_structlog"})
 
 
@@ -48,13 +50,15 @@ class RepeatedLines(logging.Filter):
             return True
         now = self._monotonic()
         self._write_counts(now)
+        if record.levelno < logging.WARNING and _names_somebody(record):
+            return True
         key = _key(record)
         found = self._lines.get(key)
         if found is not None:
             found.count += 1
             return False
         if len(self._lines) < _MOST:
-            self._lines[key] = _Repeated(record, now + WINDOW_S)
+            self._lines[key] = _Repeated(_without_traceback(record), now + WINDOW_S)
         return True
 
     def _write_counts(self, now: float) -> None:
@@ -66,13 +70,33 @@ class RepeatedLines(logging.Filter):
                 self._handler.handle(_with_count(line))
 
 
+def _names_somebody(record: logging.LogRecord) -> bool:
+    fields = record.msg if isinstance(record.msg, dict) else vars(record)
+    return not _SOMEBODY.isdisjoint(fields)
+
+
 def _key(record: logging.LogRecord) -> object:
     if isinstance(record.msg, dict):
         shown = {name: each for name, each in record.msg.items() if name not in _UNCOMPARED}
     else:
         shown = {name: each for name, each in vars(record).items() if name not in _OF_EVERY_RECORD}
         shown["event"] = record.getMessage()
-    return record.name, record.levelno, repr(shown)
+    return record.name, record.levelno, repr(shown), _failure(record)
+
+
+def _failure(record: logging.LogRecord) -> str:
+    """The type and the text of the exception: two defects in one place are two lines."""
+    if isinstance(record.msg, dict):
+        return str(record.msg.get("exception", "")).rstrip().rpartition("\n")[2]
+    found = record.exc_info[1] if record.exc_info else None
+    return "" if found is None else f"{type(found).__name__}: {found}"
+
+
+def _without_traceback(record: logging.LogRecord) -> logging.LogRecord:
+    """A copy that holds no frame, and so nothing of a request, for the minutes of the count."""
+    held = copy.copy(record)
+    held.exc_info = held.exc_text = None
+    return held
 
 
 def _with_count(line: _Repeated) -> logging.LogRecord:

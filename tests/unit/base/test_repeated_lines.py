@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,3 +88,50 @@ def test_a_count_has_the_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (count["event"], count["engine"], count["repeated"]) == ("away", "etcd", 1)
     assert count["time"] > first["time"]
     assert "repeated" not in other
+
+
+@pytest.mark.parametrize("process", ["server", "agent"])
+def test_each_act_has_its_line(process: str) -> None:
+    # Drained, resumed, and drained again: who reads the log must not take the node for resumed.
+    _, stream = configured(process)
+    log = logging.getLogger("lattice.acts")
+    for act in ("drain", "resume", "drain"):
+        log.info("act", extra={"act": act, "target": "n1", "sub": "munge:root"})
+    assert [each["act"] for each in lines(stream)] == ["drain", "resume", "drain"]
+
+
+@pytest.mark.parametrize("process", ["server", "agent"])
+def test_another_defect_in_the_same_place_is_another_line(process: str) -> None:
+    _, stream = configured(process)
+    log = logging.getLogger("lattice.loops")
+    for failure in (KeyError("a"), KeyError("a"), ValueError("b")):
+        try:
+            raise failure
+        except (KeyError, ValueError):
+            log.exception("a background loop failed")
+    found = [each["exception"].rstrip().splitlines()[-1] for each in lines(stream)]
+    assert found == ["KeyError: 'a'", "ValueError: b"]
+
+
+def test_what_is_counted_holds_no_frame() -> None:
+    configured("agent")
+    handler = logging.getLogger().handlers[0]
+    (counting,) = [each for each in handler.filters if isinstance(each, RepeatedLines)]
+    body = _Body()
+    gone = weakref.ref(body)
+    try:
+        _fail(body)
+    except ValueError:
+        logging.getLogger("lattice.loops").exception("failed")
+    del body
+    gc.collect()
+    assert gone() is None
+    assert counting is not None
+
+
+class _Body:
+    """What a request holds."""
+
+
+def _fail(body: _Body) -> None:
+    raise ValueError(f"of {type(body).__name__}")
