@@ -39,7 +39,7 @@ LARGEST_MANIFEST_BYTES = 4 * 1024 * 1024
 _LONGEST_HEAD = 160
 _DOMAIN = b"lattice backup 1\n"
 _MARK = b"LB1 "
-_NAME = re.compile(r"\d{8}T\d{6}Z-(scheduled|hand)-[0-9a-f]{8}")
+_NAME = re.compile(r"\d{8}T\d{6}Z-(scheduled|hand)-[0-9a-f]{8}", re.ASCII)
 
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 _Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -134,7 +134,14 @@ def backup_name(taken: datetime, kind: str, random_hex: str) -> str:
 
 
 def is_backup_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
+    """True for a name that `backup_name` could have made."""
+    if not _NAME.fullmatch(text):
+        return False
+    try:
+        taken_at(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_scheduled(name: str) -> bool:

@@ -78,6 +78,7 @@ class ServerInspection:
         api = self._ground.config.api
         return SignInFacts(
             mode=api.auth.value,
+            munge=api.munge,
             encrypts=api.tls_cert is not None,
             loopback=api.rest_listen.is_loopback and api.grpc_listen.is_loopback,
             development_token=self._ground.config.identity.development_token is not None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from lattice.features.doctor.service.facts import (
     SignInFacts,
     StateFacts,
 )
-from lattice.features.doctor.service.measured import NotUsed
+from lattice.features.doctor.service.measured import Inspected, NotUsed
+from lattice.features.doctor.service.server import gate
 from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -448,6 +450,29 @@ async def test_what_is_not_meant_for_production_is_a_warning(site: Site) -> None
         "sign_in.encrypted": "warning",
         "sign_in.development": "warning",
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "evidence"),
+    [
+        (SignInFacts(mode="issuer"), "by an identity provider"),
+        (SignInFacts(mode="issuer", munge=True), "by an identity provider and by MUNGE"),
+        (SignInFacts(mode="munge", munge=True), "by MUNGE"),
+    ],
+)
+async def test_both_ways_to_sign_in_are_shown(
+    site: Site, settings: SignInFacts, evidence: str
+) -> None:
+    site.inspection.facts["sign_in"] = settings
+    found = {each.id: each for each in (await site.examine()).checks}
+    assert found["sign_in.mode"].evidence == evidence
+
+
+def test_a_gate_that_fails_is_named_by_its_unit() -> None:
+    unit = Path(__file__).parents[4] / "infra/systemd/lattice-gate.service"
+    answers: tuple[Inspected[bool], ...] = (Inspected(reason="no answer"), Inspected(value=False))
+    for found in answers:
+        assert unit.stem in gate(found).remedy
 
 
 async def test_a_defect_in_one_check_does_not_hide_the_others(site: Site) -> None:

@@ -248,3 +248,22 @@ async def test_a_restore_is_planned_and_changes_no_state(site: StateSite) -> Non
     by_hand = site.make_service(by_server=False)
     assert not (await by_hand.restore(ADMIN, NEWEST)).by_server
     assert site.ordered == [manifest.name]
+
+
+@pytest.mark.spec("OPS-3")
+@pytest.mark.threat("backup-store")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "state-backups/lost",
+        "state-backups/20260229T000000Z-scheduled-00000000/manifest",
+        "state-backups/20261399T999999Z-hand-00000000/part-00001",
+        "state-backups/20260101T000000Z-scheduled-00000000",
+    ],
+)
+async def test_a_foreign_object_beside_backups_is_passed_over(site: StateSite, key: str) -> None:
+    backup = await made(site)
+    await site.objects.put(key, b"anything")
+    assert [each.name for each in (await site.service.backups()).backups] == [backup.name]
+    assert (await site.service.verify(NEWEST)).name == backup.name
+    assert await site.service.prune() == ()

@@ -99,6 +99,8 @@ class SignInFacts:
 
     mode: str
     """`issuer`, `hmac`, `munge` or `none`."""
+    munge: bool = False
+    """People sign in by MUNGE, too."""
     encrypts: bool = True
     loopback: bool = False
     development_token: bool = False

@@ -37,7 +37,9 @@ def mode(settings: SignInFacts) -> Check:
         return MODE.warning("every caller is the server's own user (no sign-in)", remedy)
     if settings.mode == "hmac":
         return MODE.warning("by a shared secret (api.oidc_hmac_secret), for development", remedy)
-    return MODE.ok("by an identity provider" if settings.mode == "issuer" else "by MUNGE")
+    if settings.mode == "issuer":
+        return MODE.ok("by an identity provider" + (" and by MUNGE" if settings.munge else ""))
+    return MODE.ok("by MUNGE")
 
 
 def keys(found: Inspected[int]) -> Check:

@@ -155,12 +155,12 @@ def gate(found: Inspected[bool]) -> Check:
     if found.value is None:
         return GATE.failed(
             found.reason,
-            "On the server's host: systemctl restart lattice-helper, and put the public half of "
+            "On the server's host: systemctl restart lattice-gate, and put the public half of "
             "the grant key into its file of keys.",
         )
     if not found.value:
         return GATE.failed(
             "the gate would act for a user that does not exist",
-            "Stop lattice-helper and check that it is the one of this release.",
+            "Stop lattice-gate and check that it is the one of this release.",
         )
     return GATE.ok(f"answered in {milliseconds(found.took_s)}; it refuses a user without account")

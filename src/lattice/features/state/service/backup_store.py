@@ -133,8 +133,9 @@ class BackupStore:
         sizes: dict[str, int] = {}
         complete: set[str] = set()
         async for each in self._objects.listing(f"{ROOT}/"):
-            _, name, rest = each.key.split("/", 2)
-            if is_backup_name(name):
+            # Whoever may write there can leave other objects beside the backups.
+            name, _, rest = each.key.removeprefix(f"{ROOT}/").partition("/")
+            if rest and is_backup_name(name):
                 sizes[name] = sizes.get(name, 0) + each.size_bytes
                 if rest == "manifest":
                     complete.add(name)
