@@ -6,12 +6,26 @@ import asyncio
 import os
 import pwd
 import shutil
+from pathlib import Path
 
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite, settings
 from lattice.base.errors import Unavailable
 from lattice.features.doctor.service.facts import ControllerFacts, RightFacts, SchemaFacts
+
+_BECOMING = frozenset({"sudo", "su", "runuser", "doas", "pkexec"})
+_NO_NEW_RIGHTS = "NoNewPrivs:"
+
+
+def has_no_new_rights(status: Path = Path("/proc/self/status")) -> bool:
+    """True if no program that this process starts gets more rights, not even by setuid."""
+    try:
+        lines = status.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return False
+    found = next((each for each in lines if each.startswith(_NO_NEW_RIGHTS)), "")
+    return found.removeprefix(_NO_NEW_RIGHTS).strip() == "1"
 
 
 class SlurmInspection:
@@ -66,6 +80,7 @@ class SlurmInspection:
             may_operate=may_operate,
             operates_with=" ".join(self._commands.operate_prefix),
             program_found=not program or shutil.which(program) is not None,
+            barred=Path(program).name in _BECOMING and has_no_new_rights(),
         )
 
     async def _may_operate(self, user: str) -> bool:

@@ -452,6 +452,20 @@ async def test_what_is_not_meant_for_production_is_a_warning(site: Site) -> None
     }
 
 
+async def test_sudo_in_a_unit_that_forbids_it_is_not_ok(site: Site) -> None:
+    site.inspection.facts["rights"] = RightFacts(
+        hidden=None,
+        operator="lattice",
+        may_operate=False,
+        operates_with="sudo -n -u slurm",
+        barred=True,
+    )
+    found = await site.problems()
+    assert states(found) == {"slurm.operate": "failed"}
+    assert "NoNewPrivileges" in found["slurm.operate"].evidence
+    assert "account=root adminlevel=Administrator" in found["slurm.operate"].remedy
+
+
 @pytest.mark.parametrize(
     ("settings", "evidence"),
     [

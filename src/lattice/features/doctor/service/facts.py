@@ -48,6 +48,8 @@ class RightFacts:
     """The command before `scontrol update`; empty if the server's own user does it."""
     program_found: bool = True
     """Whether the program of that command is there."""
+    barred: bool = False
+    """The command needs to become another user, and the server's unit lets no program do so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,12 @@ def operate(found: Inspected[RightFacts]) -> Check:
                 f"{program} of slurm.operate_with is not there",
                 f"Install {program} beside the server, or correct slurm.operate_with.",
             )
+        if facts.barred:
+            return OPERATE.failed(
+                f"{program} can't become another user: the server's unit sets NoNewPrivileges",
+                f"Remove slurm.operate_with, and let {facts.operator} do it: sacctmgr -i add user "
+                f"{facts.operator} account=root adminlevel=Administrator.",
+            )
         return OPERATE.ok(f"by `{facts.operates_with}`, which is there; no node was changed to try")
     if facts.may_operate:
         return OPERATE.ok(f"{facts.operator} is an administrator of Slurm")
