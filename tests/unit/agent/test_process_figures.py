@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,7 @@ def test_the_process_is_shown_with_its_version() -> None:
     assert dict(found["lattice_agent_build_info"].labels)["version"] == __version__
     assert found["lattice_agent_resident_memory_bytes"].value > 1_000_000
     assert found["lattice_agent_open_files"].value >= 3
-    # The machine may have booted a moment before by another clock.
-    assert 0 < found["lattice_agent_start_time_seconds"].value <= time.time() + 60
+    assert found["lattice_agent_start_time_seconds"].value > 1_500_000_000
 
 
 @pytest.mark.spec("OPS-8")
