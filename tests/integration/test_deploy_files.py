@@ -84,6 +84,18 @@ def test_the_cloud_opens_what_the_page_on_ports_lists() -> None:
 
 
 @pytest.mark.spec("OPS-8")
+def test_no_job_in_the_cloud_reads_the_secrets_of_its_machine() -> None:
+    # Each machine's account may read the MUNGE key, and the metadata server gives it to anybody.
+    common = (GCP / "startup/common.sh").read_text()
+    assert "ip daddr 169.254.169.254 tcp dport { 80, 443 } meta skuid != 0 reject" in common
+    assert " nftables " in (GCP / "packer/lattice-compute.pkr.hcl").read_text()
+    for script in ("login.sh", "node.sh", "server.sh"):
+        lines = (GCP / "startup" / script).read_text().splitlines()
+        first = next(each for each in lines if not each.startswith(("#", "source ")))
+        assert first == "only_root_asks", script
+
+
+@pytest.mark.spec("OPS-8")
 def test_the_role_is_clean(tools: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(ANSIBLE, tmp_path / "ansible")
     home = {"HOME": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}

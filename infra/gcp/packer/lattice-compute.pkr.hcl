@@ -50,7 +50,7 @@ build {
     environment_vars = ["DEBIAN_FRONTEND=noninteractive"]
     inline = [
       "apt-get update",
-      "apt-get install -y --no-install-recommends munge slurmctld slurmd slurmdbd slurmrestd slurm-client mariadb-server curl jq ca-certificates",
+      "apt-get install -y --no-install-recommends munge slurmctld slurmd slurmdbd slurmrestd slurm-client mariadb-server curl jq nftables ca-certificates",
       "dpkg -i /tmp/lattice/lattice*.deb",
       "install -m 644 /tmp/lattice/lattice-cloud.sh /usr/local/lib/lattice-cloud.sh",
       "systemctl disable munge slurmctld slurmd slurmdbd slurmrestd || true",

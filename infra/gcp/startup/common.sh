@@ -22,6 +22,19 @@ add_secret() { # NAME, with the value on standard input
     authorized -X POST -H 'Content-Type: application/json' -d @- \
       "$secrets/projects/$(meta project/project-id)/secrets/$1:addVersion" >/dev/null
 }
+# The metadata server gives the machine's account to whoever asks, jobs of users included. With it
+# they could read the MUNGE key, and so become any user of the cluster.
+only_root_asks() {
+  nft -f - <<'NFT'
+table inet lattice_cloud {
+  chain output {
+    type filter hook output priority 0; policy accept;
+    ip daddr 169.254.169.254 tcp dport { 80, 443 } meta skuid != 0 reject
+    ip6 daddr fd20:ce::254 tcp dport { 80, 443 } meta skuid != 0 reject
+  }
+}
+NFT
+}
 begin_slurm() {
   umask 077
   secret "$(attribute munge-key-secret)" >/etc/munge/munge.key

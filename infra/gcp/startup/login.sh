@@ -2,6 +2,7 @@
 # Each boot of the login node: MUNGE, slurm.conf, and the address of Lattice's server.
 # shellcheck source=infra/gcp/startup/common.sh
 source /usr/local/lib/lattice-cloud.sh
+only_root_asks
 begin_slurm
 server=$(attribute lattice-server)
 # The authority is public; it is taken once, from the server itself, inside the network.

@@ -2,6 +2,7 @@
 # First boot of the server: slurmdbd, slurmctld, then Lattice as docs/operate/install.md has it.
 # shellcheck source=infra/gcp/startup/common.sh
 source /usr/local/lib/lattice-cloud.sh
+only_root_asks
 [ ! -e /var/lib/lattice-cloud.done ] || exit 0
 begin_slurm
 password=$(head -c 18 /dev/urandom | base64)
