@@ -93,7 +93,7 @@ class TenantService:
                 else "Take another name.",
             )
         await self._act(actor, "create tenant", name, change)
-        return _card(name, self._found(actor, name, await self._read()))
+        return _card(name, await self._read())
 
     async def update(self, actor: Actor, name: str, change: LimitChange) -> TenantCard:
         """Change limits of a tenant. Repeating it changes nothing."""

@@ -189,3 +189,18 @@ async def test_an_account_that_another_server_made_is_read_at_once(site: Site) -
     before = site.scheduler.looked_again
     await service.tenants(ADA)
     assert site.scheduler.looked_again == before + 1
+
+
+@pytest.mark.spec("OPS-5")
+async def test_a_tenant_that_slurm_does_not_list_yet_is_not_called_missing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = site.accounts.create
+
+    async def late(name: str, change: LimitChange) -> None:
+        await act(name, change)
+        site.scheduler.accounts = TREE
+
+    monkeypatch.setattr(site.accounts, "create", late)
+    with pytest.raises(Unavailable, match="chemistry is made, and Slurm does not list it yet"):
+        await site.service.create(ADA, "chemistry", LimitChange(max_nodes=1))
