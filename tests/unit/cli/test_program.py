@@ -212,7 +212,8 @@ def test_no_server_known(environment: dict[str, str], tmp_path: Path) -> None:
     assert done.returncode == 78
     assert done.stderr == (
         "No server is known.\nHint: Name it with --api-url, LATTICE_API_URL or `api_url:` in "
-        f"{tmp_path}/.config/lattice/config.yaml.\n"
+        f"{tmp_path}/.config/lattice/config.yaml. On a host of the cluster --local does without "
+        "one.\n"
     )
 
 
