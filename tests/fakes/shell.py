@@ -141,6 +141,9 @@ class FakeShell:
     def write(self, text: str) -> None:
         self.out += text
 
+    def write_secretly(self) -> None:
+        return
+
     def write_bytes(self, text: bytes) -> None:
         self.out += text.decode("ascii")
 

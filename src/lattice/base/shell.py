@@ -91,6 +91,9 @@ class Shell(Protocol):
     def write(self, text: str) -> None:
         """Write data to standard output at once."""
 
+    def write_secretly(self) -> None:
+        """What follows is secret: a file that standard output goes to is for its owner alone."""
+
     def write_bytes(self, text: bytes) -> None:
         """Write ASCII text to standard output at once."""
 

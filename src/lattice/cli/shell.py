@@ -7,6 +7,7 @@ pays only for what it uses.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -157,6 +158,15 @@ class TerminalShell:
     def write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
+
+    def write_secretly(self) -> None:
+        try:
+            out = sys.stdout.fileno()
+            found = os.fstat(out)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                os.fchmod(out, 0o600)
+        except OSError:
+            self.warn("Standard output may be readable by others, and what follows is secret.")
 
     def write_bytes(self, text: bytes) -> None:
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,18 @@ async def test_an_order_that_fails_leaves_the_state_and_is_put_aside(site: Singl
         assert "shares/2" in await site.content()
         assert (site.folder / f"{ORDERED}.failed").exists()
         assert not (site.folder / ORDERED).exists()
+
+
+async def test_an_order_that_nobody_expects_any_more_is_put_aside(site: SingleSite) -> None:
+    name = await back_up(site.file, RECORDS)
+    config = _config(site)
+    order = site.folder / ORDERED
+    order.write_text(name)
+    os.utime(order, (0, 0))
+    await restore_if_ordered(config, CLOCK, structlog.get_logger())
+    assert "shares/2" in await site.content()
+    assert (site.folder / f"{ORDERED}.expired").exists()
+    assert not order.exists()
 
 
 def _config(site: SingleSite) -> ServerConfig:

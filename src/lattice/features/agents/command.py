@@ -20,6 +20,7 @@ def enrol(shell: Shell, *, node: str, life: int | None, again: bool, network: Se
     made = shell.call(
         operations.create_enrolment(node, life or 0, again=again, networks=tuple(network))
     )
+    shell.write_secretly()
     if shell.output in {"json", "yaml"}:
         shell.document(made)
     elif made.join_key:

@@ -40,6 +40,8 @@ from lattice.server.config.load import load_server_config
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import open_objects
 
+_ORDER_LASTS_S = 86400.0
+
 
 def restore(arguments: Sequence[str]) -> int:
     """Restore the state. Raises `LatticeError`; then no state was changed."""
@@ -179,11 +181,17 @@ async def restore_if_ordered(
         return
     order = config.single / ORDERED
     try:
+        age_s = clock.now().timestamp() - order.stat().st_mtime
         name = order.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         log.warning("restore", error=f"{order} can't be read: {error}")
+        return
+    if age_s > _ORDER_LASTS_S:
+        # Whoever ordered it does not expect it any more.
+        order.replace(order.with_name(f"{ORDERED}.expired"))
+        log.warning("restore not done", backup=name, reason="it was ordered more than a day ago")
         return
     try:
         await Restoring(config, clock, lambda line: log.info("restore", note=line)).run(name)
