@@ -75,7 +75,7 @@ def test_no_process_of_root_listens_beside_a_server(lab: Lab) -> None:
     shown = lab.control.room.run(["ss", "--no-header", "-lntupe"]).stdout.splitlines()
     ours = [line for line in shown if re.search(r'\(\("(lattice|python)', line)]
     listening = {int(line.split()[4].rpartition(":")[2]) for line in ours}
-    assert listening == set(PORTS.values())
+    assert listening == {*PORTS.values(), addresses.SERVER_METRICS_PORT}
     assert {found[1] for line in ours if (found := re.search(r"uid:(\d+)", line))} == {str(uid)}
     for process in (lab.gate.process, lab.node("n1").agent.helper.process):
         sockets = {

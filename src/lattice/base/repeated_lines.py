@@ -2,7 +2,7 @@
 
 While an engine is away, each loop that needs it fails once a second with the same words. The first
 line is written at once. Equal ones are counted for five minutes, and then written once more with
-the number in `repeated`. A line of what somebody did is always written.
+the number in `repeated`. A line of what somebody did, or was refused, is always written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 1000
 """Different lines that are counted at a time."""
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 _SOMEBODY = frozenset({"sub", "by", "user"})
-"""Fields that name who acted. A refusal is a warning, and equal ones are counted."""
+"""Fields that name who acted or was refused."""
 _UNCOMPARED = frozenset({"time", "timestamp", "exception", "_record", "_from_structlog"})
 
 
@@ -50,7 +50,7 @@ class RepeatedLines(logging.Filter):
             return True
         now = self._monotonic()
         self._write_counts(now)
-        if record.levelno < logging.WARNING and _names_somebody(record):
+        if _names_somebody(record):
             return True
         key = _key(record)
         found = self._lines.get(key)

@@ -66,14 +66,23 @@ def test_an_engine_that_is_away_for_an_hour_does_not_fill_the_log(process: str) 
 def test_lines_that_differ_in_a_field_are_all_written(process: str) -> None:
     _, stream = configured(process)
     log = logging.getLogger("lattice.signin")
-    for user in ("alice", "bob", "alice"):
-        log.warning("refused", extra={"user": user})
-    log.error("refused", extra={"user": "alice"})
-    assert [(each["user"], each["level"]) for each in lines(stream)] == [
-        ("alice", "warning"),
-        ("bob", "warning"),
-        ("alice", "error"),
+    for engine in ("etcd", "slurm", "etcd"):
+        log.warning("away", extra={"engine": engine})
+    log.error("away", extra={"engine": "etcd"})
+    assert [(each["engine"], each["level"]) for each in lines(stream)] == [
+        ("etcd", "warning"),
+        ("slurm", "warning"),
+        ("etcd", "error"),
     ]
+
+
+@pytest.mark.parametrize("process", ["server", "agent"])
+def test_every_refusal_of_somebody_is_written(process: str) -> None:
+    _, stream = configured(process)
+    log = logging.getLogger("lattice.signin")
+    for _ in range(3):
+        log.warning("refused", extra={"sub": "u-1", "reason": "expired"})
+    assert len(lines(stream)) == 3
 
 
 def test_a_count_has_the_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
