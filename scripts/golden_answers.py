@@ -73,6 +73,8 @@ LINES = (
     "admin lock user x --reason x",
     "admin unlock user x",
     "admin locks",
+    "audit query --limit 1",
+    "audit verify",
     "admin tenant list",
     "admin tenant show physics",
     "admin tenant create physics --max-nodes 4",

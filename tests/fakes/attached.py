@@ -45,7 +45,7 @@ class Acts:
     def __init__(self) -> None:
         self.acts: list[tuple[str, str, str, str]] = []
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.acts.append((act, target, sub, detail))
 
 

@@ -20,6 +20,8 @@ from lattice.domain.objects import ObjectStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
+from lattice.features.audit import wiring as audit_wiring
+from lattice.features.audit.section import AuditSection
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.section import DiagSection
@@ -54,6 +56,7 @@ from lattice.server.listeners.rest_app import Description
 from lattice.server.measurement import agreed_modes
 from tests.fakes.agent_site import agent_parts
 from tests.fakes.attached import AttachReplica
+from tests.fakes.audit import audit_log
 from tests.fakes.echoing_nodes import EchoingNodes
 from tests.fakes.expiries import FixedExpiries
 from tests.fakes.foundation import in_memory_foundation
@@ -122,6 +125,8 @@ def composed(
     feeds = Feeds(
         nodes or EchoingNodes(), signer or agents.signer, clock, AttemptFinder(scheduler, clock).of
     )
+    log = audit_log(state, clock, agents.signer)
+    base.journal.record_in(log)
     archive = Archive(objects or InMemoryObjectStore(clock))
     reading = LogService(scheduler, base.output, archive, feeds, clock)
     wirings = (
@@ -138,9 +143,10 @@ def composed(
         doctor.wire(base, InMemoryInspection()),
         monitoring.wire(base, InMemoryStateView(state, ENDED), FixedExpiries()),
         in_memory_backups(base),
-        agents_wiring.wire(agents.enrolment, agents.trust),
+        agents_wiring.wire(agents.enrolment, agents.trust, base.journal),
         link.wire(base, access),
         Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),
+        audit_wiring.wire(base, agents.signer, log, AuditSection(), InMemoryObjectStore(clock)),
         sharing_wiring.wire(base, sharing.shares, sharing.terms),
         locks_wiring.wire(base, locks),
         replica.wiring(*origins),

@@ -3,7 +3,8 @@
 A grant is accepted once. The checker remembers each until it has expired, and refuses new ones
 before it forgets one. That holds for any change of its clock.
 
-The same keys sign the time, for helpers on nodes with wrong clocks, and the seals of logs.
+The same keys sign the time, for helpers on nodes with wrong clocks, the seals of logs, and the
+audit log.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 
 from lattice.base.clock import Clock
 from lattice.base.signatures import BadSignature, KeyRing, SigningKey
+from lattice.domain.audit_chain import MARK
 from lattice.domain.grant import (
     LONGEST_LIFETIME_S,
     UNTIMELY,
@@ -84,6 +86,12 @@ class GrantSigner:
     def sign_seal(self, message: bytes) -> tuple[str, bytes]:
         """The key's name and its signature. A prefix of its own marks the purpose."""
         return self._key.name, self._key.sign(SEAL_MARK + message)
+
+    def sign_audit(self, message: bytes) -> tuple[str, bytes]:
+        """The same for the audit log. Raises `ValueError` for a message without its mark."""
+        if not message.startswith(MARK):
+            raise ValueError("this is no message of the audit log")
+        return self._key.name, self._key.sign(message)
 
 
 class GrantChecker:

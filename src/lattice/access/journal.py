@@ -8,7 +8,10 @@ from typing import Protocol
 class ActJournal(Protocol):
     """Records acts of people."""
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
+    def acted(
+        self, act: str, target: str, sub: str, detail: str, *, owner: str = "", tenant: str = ""
+    ) -> None:
+        """Record an act. `owner` and `tenant` are those of the allocation that it concerns."""
 
 
 class AccessJournal(Protocol):

@@ -164,4 +164,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "Check a backup and show how the state is restored from it",
         "lattice.features.state.command:RESTORE",
     ),
+    (
+        "audit",
+        "Who did what: query, verify and export the audit log",
+        "lattice.features.audit.command:AUDIT",
+    ),
 )

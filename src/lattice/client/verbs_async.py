@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lattice.domain.operation import NodeAct
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.attach.sessions import AttachSessions
+    from lattice.features.audit.model import AuditExportPart, AuditPage, AuditVerdict
+    from lattice.features.audit.operations import AuditFilter
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Area, Diagnosis, StackPicture
     from lattice.features.doctor.model import Examination
@@ -100,6 +102,26 @@ class AsyncVerbs(AsyncVerbBase):
         from lattice.features.attach import operations
 
         return await self.call(operations.list_sessions(reference, only_open=only_open))
+
+    async def audit_logs(
+        self, *, limit: int = 100, cursor: str = "", **conditions: Unpack[AuditFilter]
+    ) -> AuditPage:
+        """List entries of the audit log that the caller may see, newest first."""
+        from lattice.features.audit import operations
+
+        return await self.call(operations.query_audit(limit=limit, cursor=cursor, **conditions))
+
+    async def audit_verify(self) -> AuditVerdict:
+        """Verify the whole audit log, and compare it with the anchors outside."""
+        from lattice.features.audit import operations
+
+        return await self.call(operations.verify_audit())
+
+    async def audit_export(self, cursor: str = "") -> AuditExportPart:
+        """Get the next lines of a signed bundle of the audit log."""
+        from lattice.features.audit import operations
+
+        return await self.call(operations.export_audit(cursor))
 
     async def compare(self, *references: str, metrics: Iterable[str] = ()) -> Comparison:
         """Compare two runs or more with the first; without metrics the default ones."""

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 import structlog
 
 from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.current_actor import current_actor
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputAccess
+from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.audit import AuditTrail, NoTrail
 from lattice.domain.last_output import LastOutputs
 from lattice.domain.lock import Locks
 from lattice.domain.metricstore import MetricStore
@@ -32,6 +35,7 @@ from lattice.domain.submission import SubmitGate
 from lattice.domain.telemetry import ModeOf
 from lattice.domain.tenants import TenantAccounts
 from lattice.domain.vcluster import VclusterKind, Vclusters
+from lattice.foundation.audited_acts import audit_event
 from lattice.foundation.own_metrics import OwnMetrics
 
 _DEGRADED = "control plane degraded: the agreed state does not answer"
@@ -43,6 +47,11 @@ class LoggedJournal:
     def __init__(self, log: structlog.stdlib.BoundLogger, figures: OwnMetrics) -> None:
         self._log = log
         self._figures = figures
+        self._trail: AuditTrail = NoTrail()
+
+    def record_in(self, trail: AuditTrail) -> None:
+        """Also record acts in the audit log from now on, without waiting for it."""
+        self._trail = trail
 
     def admitted(self, rpc: str) -> None:
         self._figures.calls.labels(rpc, "admitted").inc()
@@ -51,9 +60,23 @@ class LoggedJournal:
         self._figures.calls.labels(rpc, "refused").inc()
         self._log.warning("access refused", rpc=rpc, sub=sub, reason=reason)
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(
+        self, act: str, target: str, sub: str, detail: str, *, owner: str = "", tenant: str = ""
+    ) -> None:
         """Record an act, or an attempt at one, on the cluster."""
         self._log.info("act", act=act, target=target, sub=sub, detail=detail)
+        event = audit_event(
+            act,
+            target,
+            sub,
+            detail,
+            actor=current_actor(),
+            address=caller_address(),
+            owner=owner,
+            tenant=tenant,
+        )
+        if event is not None:
+            self._trail.note(event)
 
     def finished(self, rpc: str, code: str, seconds: float) -> None:
         """Count a gRPC call, with how long it took."""
@@ -103,6 +126,8 @@ class Foundation:
     shares: Shares
     reads: ReadNotes
     locks: Locks
+    audit: AuditTrail = field(default_factory=NoTrail)
+    """Where sensitive acts are recorded before they happen."""
     limits: CallerLimits
     presences: Presences
     gate: SubmitGate | None = None

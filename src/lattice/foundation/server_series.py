@@ -140,6 +140,28 @@ _BACKUPS = SeriesGroup(
     ),
 )
 
+_AUDIT = SeriesGroup(
+    "Audit log",
+    "See [the audit log](../operate/audit.md).",
+    (
+        counter("lattice_audit_entries_total", "Entries that this server has committed."),
+        counter(
+            "lattice_audit_refused_total",
+            "Sensitive acts that were refused because their entry could not be committed.",
+        ),
+        counter(
+            "lattice_audit_lost_total",
+            "Events that were lost because too many waited. The log records how many.",
+        ),
+        counter(
+            "lattice_audit_rollbacks_total",
+            "Times at which the log in the agreed state was older than this server had seen it.",
+        ),
+        counter("lattice_audit_segments_total", "Segments that this server has archived."),
+        gauge("lattice_audit_queued", "Events that wait to be committed."),
+    ),
+)
+
 _TELEMETRY = SeriesGroup(
     "Samples",
     "See [the metric store](../operate/telemetry.md).",
@@ -201,7 +223,7 @@ _STORED = SeriesGroup(
 )
 
 GROUPS: tuple[SeriesGroup, ...] = (
-    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _BACKUPS, _TELEMETRY, _STORED,
+    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _AUDIT, _BACKUPS, _TELEMETRY, _STORED,
 )  # fmt: skip
 
 

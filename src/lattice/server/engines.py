@@ -148,9 +148,12 @@ ANY_REGION = "us-east-1"
 """The region for signatures to stores without regions."""
 
 
-def open_objects(objects: ObjectsSection, single: Path | None) -> ObjectStore | None:
+def open_objects(
+    objects: ObjectsSection, single: Path | None, *, bucket: str | None = None
+) -> ObjectStore | None:
     """None if neither a store nor a folder is configured. Raises `ConfigurationError`.
 
+    `bucket` is used in place of the configured one, without its prefix.
     The section has been checked, so the keys for S3 are set. It sends nothing yet, so a server
     starts without the store.
     """
@@ -163,8 +166,8 @@ def open_objects(objects: ObjectsSection, single: Path | None) -> ObjectStore | 
     assert objects.secret_key_file is not None
     endpoint = objects.endpoint or f"https://s3.{objects.region}.amazonaws.com"
     location = S3Address(
-        bucket=url.bucket,
-        prefix=url.prefix,
+        bucket=bucket or url.bucket,
+        prefix="" if bucket else url.prefix,
         endpoint=endpoint.rstrip("/"),
         region=objects.region or ANY_REGION,
         access_key_file=objects.access_key_file,

@@ -12,6 +12,7 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
 from lattice.features.attach import wiring as attach
+from lattice.features.audit import wiring as audit
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.service.node_queries import NodeQueries
@@ -44,6 +45,7 @@ from lattice.server.cluster.backups import (
     state_kind,
 )
 from lattice.server.config.sections import ApiSection
+from lattice.server.engines import open_objects
 from lattice.server.foundation import Ground, ServedAgents
 from lattice.server.inspection.expiry import ServerExpiries
 from lattice.server.inspection.inspection import ServerInspection
@@ -95,7 +97,9 @@ def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     base, config, access = ground.foundation, ground.config, ground.foundation.nodes
     assert access is not None
     asking = NodeQueries(access.streams, access.signer, access.attempts.of, node_snapshot_of)
-    yield agents.wire(served.parts.enrolment, served.parts.trust)
+    yield agents.wire(served.parts.enrolment, served.parts.trust, base.journal)
+    objects = open_objects(config.objects, config.single, bucket=config.audit.bucket)
+    yield audit.wire(base, served.parts.signer, served.audit, config.audit, objects)
     yield link.wire(base, access)
     yield telemetry.wire(base, served.measurement.modes)
     yield attach.wire(base, access, config.attach)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from lattice.access.grants import GrantSigner
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.own_tokens import OwnTokens
 from lattice.adapters.signedstate import SignedStateStore
@@ -20,11 +21,14 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.reload import Reloader
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.audit import NoTrail
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
 from lattice.domain.vcluster import VclusterKind, Vclusters
+from lattice.features.audit.service.chain import AuditChain
+from lattice.features.audit.service.log import AuditLog
 from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
@@ -35,7 +39,7 @@ from lattice.server.cluster.agent_listener import Links, open_links
 from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
 from lattice.server.cluster.limits import Limits, NoOtherReplica, open_limits
-from lattice.server.cluster.state import AgreedState, open_state
+from lattice.server.cluster.state import AgreedState, find_cluster, open_state
 from lattice.server.config.reload_table import RELOADED, problems_of
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
@@ -87,6 +91,7 @@ class ServedAgents:
     parts: AgentParts
     links: Links
     measurement: Measurement
+    audit: AuditLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +250,9 @@ async def _open_agents(
         opening as links,
         open_measurement(needs, process.config.telemetry, links.desk, parts.signer) as measurement,
     ):
-        yield ServedAgents(parts=parts, links=links, measurement=measurement)
+        audit = open_audit_log(cluster.agreed.store, process.clock, parts.signer)
+        process.journal.record_in(audit)
+        yield ServedAgents(parts=parts, links=links, measurement=measurement, audit=audit)
 
 
 def _foundation(
@@ -282,6 +289,7 @@ def _foundation(
         shares=cluster.shares,
         reads=WrittenReads(state, clock, process.journal),
         locks=cluster.locks,
+        audit=agents.audit if agents else NoTrail(),
         limits=cluster.limits,
         presences=cluster.view.presences,
         gate=submit_gate(config, clock),
@@ -290,6 +298,16 @@ def _foundation(
         nodes=_node_access(agents) if agents else None,
         last_outputs=outputs,
     )
+
+
+def open_audit_log(state: StateStore, clock: Clock, signer: GrantSigner) -> AuditLog:
+    """The audit log of this server. Its loop runs while the feature is offered."""
+
+    async def cluster_id() -> str:
+        return (await find_cluster(state)).id
+
+    chain = AuditChain(state, clock, signer.sign_audit, signer.public_keys, cluster_id)
+    return AuditLog(chain)
 
 
 def _node_access(agents: ServedAgents) -> NodeAccess:

@@ -29,7 +29,7 @@ from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.sharing import Standing
 
-READS = "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT VIEW_SHARES VIEW_NODES"
+READS = "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT VIEW_SHARES VIEW_NODES VIEW_AUDIT"
 USES = (
     f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION SHARE_ALLOCATION "
     "SWITCH_TELEMETRY"

@@ -29,6 +29,8 @@ from lattice.wire.v1 import (
     allocations_pb2_grpc,
     attach_pb2,
     attach_pb2_grpc,
+    audit_pb2,
+    audit_pb2_grpc,
     compare_pb2,
     compare_pb2_grpc,
     diag_pb2,
@@ -141,6 +143,10 @@ RESERVED = {
     # Tenant admins too, of nodes that serve no other tenant; n1 serves both.
     "DRAIN_NODES": _OPERATES,
     "LOCK_ACCESS": _OPERATES | _TENANT_ADMINS,
+    # The others govern no tenant, so there is nothing for them to review.
+    "REVIEW_AUDIT": frozenset(
+        {"SystemAdmin", "SystemAdmin by claim", "TenantAdmin", "ComplianceReviewer"}
+    ),
     "VIEW_TENANTS": frozenset({"SystemAdmin", "SystemAdmin by claim"}) | _TENANT_ADMINS,
     "MANAGE_TENANTS": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
 }
@@ -181,6 +187,7 @@ async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
 
 NOTHING_THERE = {
     "lattice.v1.StateService/VerifyBackup": 424,
+    "lattice.v1.AuditService/ExportAudit": 424,
     "lattice.v1.LogService/ReadRawLog": 404,
     # Nothing is asked there.
     "lattice.v1.PrometheusService/QueryInstant": 400,
@@ -639,6 +646,18 @@ CALLS: dict[str, tuple[Any, Any]] = {
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.WhoAmIRequest(),
     ),
+    "lattice.v1.AuditService/QueryAudit": (
+        audit_pb2_grpc.AuditServiceStub,
+        audit_pb2.QueryAuditRequest(),
+    ),
+    "lattice.v1.AuditService/VerifyAudit": (
+        audit_pb2_grpc.AuditServiceStub,
+        audit_pb2.VerifyAuditRequest(),
+    ),
+    "lattice.v1.AuditService/ExportAudit": (
+        audit_pb2_grpc.AuditServiceStub,
+        audit_pb2.ExportAuditRequest(),
+    ),
     "lattice.v1.StateService/GetQuorum": (
         state_pb2_grpc.StateServiceStub,
         state_pb2.GetQuorumRequest(),
@@ -694,6 +713,7 @@ BEHIND_THE_GUARD = {
     "lattice.v1.TenantService/UpdateTenant": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LockService/CreateLock": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.LockService/DeleteLock": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.AuditService/ExportAudit": grpc.StatusCode.FAILED_PRECONDITION,
     "lattice.v1.StateService/CreateBackup": grpc.StatusCode.FAILED_PRECONDITION,
     "lattice.v1.StateService/VerifyBackup": grpc.StatusCode.FAILED_PRECONDITION,
     "lattice.v1.StateService/RestoreBackup": grpc.StatusCode.FAILED_PRECONDITION,

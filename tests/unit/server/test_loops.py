@@ -42,6 +42,8 @@ from tests.fakes.supervised import Defect, SupervisedLoops
 
 RESTARTED = (
     "attach records",
+    "audit archive",
+    "audit log",
     "certificate expiry",
     "changed locks",
     "cluster counts",

@@ -20,6 +20,7 @@ def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
         foundation.views,
         foundation.clock,
         limits=foundation.limits,
+        journal=foundation.journal,
     )
     return Wiring(
         bindings=(

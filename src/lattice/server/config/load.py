@@ -28,6 +28,7 @@ from lattice.base.setting import Unread, setting_of
 from lattice.base.signatures import SigningKey
 from lattice.domain.vcluster import VclusterKind
 from lattice.features.attach.section import judge_attach
+from lattice.features.audit.section import judge_audit
 from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
@@ -97,6 +98,8 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     judge_objects(config.objects, report)
     judge_sharing(config.sharing, report)
     judge_backup(config.backup, report)
+    url = config.objects.url
+    judge_audit(config.audit, objects_in_s3=url is not None and url.is_s3, report=report)
     judge_attach(config.attach, report)
     judge_telemetry(config.telemetry, report)
     judge_diag(config.diag, report)

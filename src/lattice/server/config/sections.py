@@ -21,6 +21,7 @@ from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.spiffe import DEFAULT_PATH
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.section import AttachSection
+from lattice.features.audit.section import AuditSection
 from lattice.features.diag.section import DiagSection
 from lattice.features.logs.section import LogsSection
 from lattice.features.nodes.service.drains import DrainTerms
@@ -476,6 +477,9 @@ class ServerConfig:
     )
     sharing: SharingSection = setting(
         SharingSection(), "How long owners may let others read what their jobs wrote."
+    )
+    audit: AuditSection = setting(
+        AuditSection(), "The audit log: its archive, and what is written outside."
     )
     attach: AttachSection = setting(AttachSection(), "Terminals in running jobs.")
     diag: DiagSection = setting(

@@ -6,6 +6,7 @@ Which check a token failed is only in the server's log, and never reaches the ca
 from __future__ import annotations
 
 from lattice.access.actor import Actor, ClaimNames, actor_from
+from lattice.access.current_actor import set_current_actor
 from lattice.access.journal import AccessJournal
 from lattice.access.locks import refuse_locked, refuse_unknown
 from lattice.access.permission import Permission
@@ -43,6 +44,7 @@ class Gatekeeper:
             raise self._not_admitted(rpc, actor, needed)
         self._refuse_locked(actor, rpc, needed)
         self._journal.admitted(rpc)
+        set_current_actor(actor)
         return actor
 
     def _refuse_locked(self, actor: Actor, rpc: str, needed: Permission) -> None:

@@ -56,6 +56,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     LOCK_ACCESS: _Permission.ValueType  # 21
     VIEW_TENANTS: _Permission.ValueType  # 22
     """A tenant admin: the own tenant alone."""
+    VIEW_AUDIT: _Permission.ValueType  # 23
+    """Own entries and those about own allocations; a tenant's and all for those who review."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -89,6 +91,8 @@ SWITCH_TELEMETRY: Permission.ValueType  # 20
 LOCK_ACCESS: Permission.ValueType  # 21
 VIEW_TENANTS: Permission.ValueType  # 22
 """A tenant admin: the own tenant alone."""
+VIEW_AUDIT: Permission.ValueType  # 23
+"""Own entries and those about own allocations; a tenant's and all for those who review."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

@@ -37,7 +37,7 @@ class Site:
         self.acts: list[tuple[str, str, str, str]] = []
         self.service = LockService(self.book, self.scheduler, self.clock, self)
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.acts.append((act, target, sub, detail))
 
     async def lock(self, kind: str, target: str = "", duration_s: int = 0) -> LockList:

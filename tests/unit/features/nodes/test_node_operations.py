@@ -48,7 +48,7 @@ class Site:
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.log.append((act, target, sub, detail))
 
     async def operate(self, act: str, names: str = "n1", reason: str = "bad DIMM") -> NodeActs:

@@ -51,7 +51,7 @@ class Site:
             self.scheduler, self.clock, self.parts.shares, self.parts.notes
         )
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.acts.append((act, target, sub, detail))
 
 

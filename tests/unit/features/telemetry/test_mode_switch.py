@@ -54,7 +54,7 @@ class Site:
             self,
         )
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.acts.append((act, target, sub, detail))
 
 

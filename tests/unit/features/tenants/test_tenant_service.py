@@ -51,7 +51,7 @@ class Site:
         self.accounts = InMemoryTenantAccounts(self.scheduler)
         self.service = TenantService(self.scheduler, self.accounts, self)
 
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+    def acted(self, act: str, target: str, sub: str, detail: str, **_: str) -> None:
         self.log.append((act, target, sub, detail))
 
 

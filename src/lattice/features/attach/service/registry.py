@@ -105,7 +105,7 @@ class SessionRegistry:
         )
         entry = await self._taken(actor, start.session, lambda: self._records.begin(session))
         detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
-        self._journal.acted("attach", job.ref, actor.sub, detail)
+        self._journal.acted("attach", job.ref, actor.sub, detail, owner=job.user, tenant=job.tenant)
         return entry
 
     async def resume(self, actor: Actor, job: Allocation, session: str) -> SessionEntry:
@@ -166,7 +166,9 @@ class SessionRegistry:
                 f"session {over.id} on {over.node}: {reason.value}, "
                 f"{entry.passage.typed_bytes} bytes in, {entry.passage.shown_bytes} out"
             )
-            self._journal.acted("attach end", over.allocation, over.subject, detail)
+            self._journal.acted(
+                "attach end", over.allocation, over.subject, detail, owner=over.user
+            )
 
     async def leave(self, entry: SessionEntry) -> None:
         """The client is gone and may come back, to this server or another."""

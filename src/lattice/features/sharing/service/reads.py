@@ -74,7 +74,14 @@ class WrittenReads:
             ) from None
         self._remember(key, kind)
         if self._journal is not None:
-            self._journal.acted(f"{kind} output", name, reader, standing)
+            self._journal.acted(
+                f"{kind} output",
+                name,
+                reader,
+                standing,
+                owner=allocation.user,
+                tenant=allocation.tenant,
+            )
 
     async def of(self, allocations: Iterable[Allocation]) -> tuple[ReadRecord, ...]:
         """Return the records of these allocations, newest first. Raises `Unavailable`."""

@@ -213,7 +213,10 @@ class SharingService:
         self._check_room(share, len(others))
         await self._shares.begin(share)
         detail = f"with {user} for {age(lasts.total_seconds())}"
-        self._journal.acted("share", share.allocation, actor.sub, detail)
+        job = found.allocation
+        self._journal.acted(
+            "share", share.allocation, actor.sub, detail, owner=job.user, tenant=job.tenant
+        )
         return await self._answer(found, (share, *others))
 
     async def unshare(
@@ -233,7 +236,14 @@ class SharingService:
             )
         for each in ended:
             await self._shares.end(each)
-            self._journal.acted("unshare", each.allocation, actor.sub, f"with {user}")
+            self._journal.acted(
+                "unshare",
+                each.allocation,
+                actor.sub,
+                f"with {user}",
+                owner=found.allocation.user,
+                tenant=found.allocation.tenant,
+            )
         left = tuple(each for each in self._shares_of(found) if each.user != user)
         return await self._answer(found, left)
 

@@ -11,6 +11,7 @@ import hashlib
 from contextlib import suppress
 
 from lattice.access.actor import Actor
+from lattice.access.journal import ActJournal
 from lattice.access.limits import CallerLimits, Questions
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
@@ -54,6 +55,7 @@ class SubmitService:
         clock: Clock,
         pause: Pause = asyncio.sleep,
         limits: CallerLimits | None = None,
+        journal: ActJournal | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._gate = gate
@@ -61,6 +63,7 @@ class SubmitService:
         self._clock = clock
         self._pause = pause
         self._limits = limits
+        self._journal = journal
         self._once = Once(state, scheduler, clock, pause) if state is not None else None
 
     async def submit(
@@ -132,8 +135,14 @@ class SubmitService:
             raise PermissionRefused(
                 refusal.message, hint="Slurm itself does not let you cancel this one."
             ) from None
+        self._record(actor, unfinished[0])
         await self._refresh()
         return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
+
+    def _record(self, actor: Actor, job: Allocation) -> None:
+        """Record that somebody cancelled an allocation of another."""
+        if self._journal is not None and actor.user != job.user:
+            self._journal.acted("cancel", job.ref, actor.sub, "", owner=job.user, tenant=job.tenant)
 
     async def _ask(self, actor: Actor, kind: Questions) -> None:
         """Take a token of the caller's rate limit; raises `RateLimited`."""

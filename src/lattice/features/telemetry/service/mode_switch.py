@@ -76,7 +76,14 @@ class TelemetrySwitching:
         )
         await self._modes.switch(switched)
         lasts = f" for {age(lasts_s)}" if lasts_s else ""
-        self._journal.acted("telemetry", allocation.ref, actor.sub, order.mode.value + lasts)
+        self._journal.acted(
+            "telemetry",
+            allocation.ref,
+            actor.sub,
+            order.mode.value + lasts,
+            owner=allocation.user,
+            tenant=allocation.tenant,
+        )
         usual = order.mode is self._modes.usual
         return await self._answer(
             found, self._modes.in_force(allocation.ref, None if usual else switched)

@@ -1,0 +1,144 @@
+"""How long it takes to verify a large audit log from its archive, and with how much memory.
+
+    python -m bench.audit [--entries 1000000]
+
+The log is made by the code of the server, in segments of an archive in a folder. Each batch has as
+many entries as gather in a busy server. The verification reads the archive in a stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import Figure
+from lattice.access.grants import GrantSigner
+from lattice.adapters.objects.folder import FolderObjectStore
+from lattice.adapters.sqlite.store import open_sqlite
+from lattice.base.clock import SystemClock
+from lattice.base.signatures import SigningKey, key_name
+from lattice.domain.audit import TRUSTS, AuditAct, AuditEvent, entry_of
+from lattice.domain.audit_chain import ChainPoint, genesis, make_batch
+from lattice.domain.state import Put, StateStore
+from lattice.features.audit.service.archive import AuditArchive, Segment
+from lattice.features.audit.service.head import HEAD, AuditHead, block_key
+from lattice.features.audit.service.reader import AuditReader, Verification
+
+CLUSTER = "bench"
+ENTRIES = 1_000_000
+BATCH = 20
+SEGMENT = 4_000
+GROWTH_GOAL_MB = 64.0
+
+
+def event(number: int) -> AuditEvent:
+    return AuditEvent(
+        event=f"{number:032x}",
+        act=AuditAct.LOG_READ,
+        sub=f"8c0f7a52-user-{number % 997}",
+        user=f"user{number % 997}",
+        role="User",
+        allocation=f"{number % 50_000}@1772366400",
+        owner=f"user{number % 991}",
+        of_tenant="physics",
+        address="10.0.0.17",
+        detail="shared",
+    )
+
+
+async def make_log(
+    archive: AuditArchive, state: StateStore, signer: GrantSigner, entries: int
+) -> None:
+    """Store the log: whole segments in the archive, and the last batch in the state store."""
+    clock, point = SystemClock(), genesis(CLUSTER)
+    keys = signer.public_keys
+    detail = " ".join((TRUSTS, *(each.hex() for each in keys)))
+    first = AuditEvent(event="begin", act=AuditAct.KEY_CHANGE, detail=detail)
+    before, texts = point, [b""]
+    while point.sequence < entries:
+        now, begin = clock.now(), point.sequence + 1
+        count = min(BATCH, entries - point.sequence)
+        events = [first if n == 1 else event(n) for n in range(begin, begin + count)]
+        members = [entry_of(each, begin + n, now) for n, each in enumerate(events)]
+        batch = make_batch(CLUSTER, point, members, signer.sign_audit)
+        point = batch.end
+        if point.sequence == entries:
+            break
+        texts.append(batch.text)
+        if point.sequence % SEGMENT == 0:
+            await archive.write(_segment(before, keys, texts), point)
+            before, texts = point, []
+    if len(texts) > 1:
+        archived = ChainPoint(batch.first - 1, _link_before(texts))
+        await archive.write(_segment(before, keys, texts), archived)
+        before = archived
+    head = AuditHead(cluster=CLUSTER, newest=point, archived=before, keys=keys, archived_keys=keys)
+    await state.commit([], [Put(HEAD, head.encoded()), Put(block_key(batch.first), batch.text)])
+
+
+def _segment(before: ChainPoint, keys: tuple[bytes, ...], texts: list[bytes]) -> Segment:
+    known = keys if before.sequence else ()
+    return Segment(CLUSTER, before, known, b"".join(texts))
+
+
+def _link_before(texts: list[bytes]) -> bytes:
+    return bytes.fromhex(texts[-1].splitlines()[-2][:64].decode())
+
+
+def resident_mb() -> float:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def verified(folder: Path, keys: frozenset[str], state: StateStore) -> tuple[float, int]:
+    began = time.perf_counter()
+    archive = AuditArchive(FolderObjectStore(folder))
+    verdict = await Verification(AuditReader(state, archive), keys, {}).run()
+    if not verdict.ok:
+        raise SystemExit(f"entry {verdict.first_bad}: {verdict.problem}")
+    return time.perf_counter() - began, verdict.entries
+
+
+async def measure(entries: int) -> bool:
+    with TemporaryDirectory(prefix="lattice-audit-") as name:
+        folder = Path(name)
+        signer = GrantSigner(SigningKey.generate(), SystemClock())
+        keys = frozenset(map(key_name, signer.public_keys))
+        async with open_sqlite(folder / "small") as small:
+            archive = AuditArchive(FolderObjectStore(folder / "one"))
+            await make_log(archive, small, signer, entries // 10)
+            await verified(folder / "one", keys, small)
+        async with open_sqlite(folder / "large") as state:
+            archive = AuditArchive(FolderObjectStore(folder / "ten"))
+            await make_log(archive, state, signer, entries)
+            before_mb = resident_mb()
+            seconds, count = await verified(folder / "ten", keys, state)
+        growth_mb = resident_mb() - before_mb
+        stored = sum(each.stat().st_size for each in (folder / "ten").rglob("*.zst"))
+    Figure(name=f"audit: verify {count} entries", value=seconds, unit="s").print(
+        entries_a_second=round(count / seconds), archive_mb=round(stored / 1e6, 1), batch=BATCH
+    )
+    good = growth_mb <= GROWTH_GOAL_MB
+    Figure(
+        name="audit: memory that ten times as many entries take more",
+        value=growth_mb,
+        unit="MB",
+        goal=GROWTH_GOAL_MB,
+        ok=good,
+    ).print(resident_mb=round(resident_mb(), 1))
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=ENTRIES)
+    return 0 if asyncio.run(measure(parser.parse_args().entries)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""`AuditLog`: the port `AuditTrail`. One writer commits what many callers record, in batches.
+
+While a commit is under way, the next batch gathers. So many callers share one transaction, and none
+waits for more than two.
+
+A required event is committed or refused. An ordinary one waits in a bounded queue. What exceeds the
+queue is counted. The count is recorded as an entry of its own as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+
+from lattice.base.errors import Unavailable
+from lattice.domain.audit import (
+    AuditAct,
+    AuditEntry,
+    AuditEvent,
+    AuditOutcome,
+    SensitiveAuditRequired,
+)
+from lattice.features.audit.service.chain import AuditChain
+
+_log = logging.getLogger("lattice.audit")
+
+MOST_QUEUED = 5_000
+MOST_REQUIRED = 2_000
+MOST_IN_BATCH = 128
+"""Together they stay below the largest value of the store, because an entry has 400 bytes."""
+LARGEST_BATCH_BYTES = 48 * 1024
+PATIENCE_S = 5.0
+_RETRY_S = 1.0
+_ENTRY_OVERHEAD_BYTES = 400
+_TEXTS = tuple(each.name for each in fields(AuditEvent))
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A queued event. `done` is None if nobody waits for it."""
+
+    event: AuditEvent
+    done: asyncio.Future[AuditEntry] | None
+
+
+class AuditLog:
+    """Records events. `run` must run while it is used."""
+
+    def __init__(
+        self,
+        chain: AuditChain,
+        *,
+        patience_s: float = PATIENCE_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.chain = chain
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._queue: deque[_Waiting] = deque()
+        self._required = 0
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._lost = 0
+        self.lost_total = 0
+        self.committed_total = 0
+        self.refused_total = 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    async def require(self, event: AuditEvent) -> AuditEntry:
+        """Return after the entry is committed. Raises `SensitiveAuditRequired`."""
+        if self._required >= MOST_REQUIRED:
+            self.refused_total += 1
+            raise SensitiveAuditRequired("too many events wait to be recorded.")
+        done: asyncio.Future[AuditEntry] = asyncio.get_running_loop().create_future()
+        self._required += 1
+        self._enqueue(_Waiting(event, done))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await done
+        except Unavailable as problem:
+            self.refused_total += 1
+            raise SensitiveAuditRequired(problem.message) from None
+        except TimeoutError:
+            self.refused_total += 1
+            raise SensitiveAuditRequired("the agreed state does not answer.") from None
+        finally:
+            self._required -= 1
+
+    def note(self, event: AuditEvent) -> None:
+        """Record it soon, without waiting."""
+        if len(self._queue) - self._required >= MOST_QUEUED:
+            if not self._lost:
+                _log.error("the audit log loses events: its queue is full")
+            self._lost += 1
+            self.lost_total += 1
+            return
+        self._enqueue(_Waiting(event, None))
+
+    async def run(self) -> None:
+        """Commit what is queued, until cancelled."""
+        while True:
+            await self._wake.wait()
+            if not await self.flush():
+                await self._sleep(_RETRY_S)
+
+    async def flush(self) -> bool:
+        """Commit all that is queued now; False if the state store does not take it."""
+        async with self._writing:
+            while batch := self._take():
+                try:
+                    await self._write(batch)
+                except Unavailable as problem:
+                    self._fail(batch, problem)
+                    return False
+            self._wake.clear()
+            return True
+
+    async def close(self) -> None:
+        """Commit the rest before the server stops, if the state store takes it at once."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self.flush()
+        except TimeoutError:
+            pass
+        if self._queue:
+            _log.error("events are not in the audit log", extra={"count": len(self._queue)})
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._wake.set()
+
+    def _take(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        size = 0
+        if self._lost:
+            batch.append(_Waiting(_gap(self._lost), None))
+        while self._queue and len(batch) < MOST_IN_BATCH:
+            first = self._queue[0]
+            size += _size(first.event)
+            if batch and size > LARGEST_BATCH_BYTES:
+                break
+            self._queue.popleft()
+            # A caller that no longer waits has been refused: its act does not happen.
+            if first.done is None or not first.done.done():
+                batch.append(first)
+        return batch
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        gap = self._lost if batch[0].event.act is AuditAct.GAP else 0
+        entries = await self.chain.append([each.event for each in batch])
+        self._lost -= gap
+        self.committed_total += len(entries)
+        for waiting, entry in zip(batch, entries, strict=True):
+            if waiting.done is not None and not waiting.done.done():
+                waiting.done.set_result(entry)
+
+    def _fail(self, batch: list[_Waiting], problem: Unavailable) -> None:
+        ordinary = [each for each in batch if each.done is None]
+        for waiting in batch:
+            if waiting.done is not None and not waiting.done.done():
+                waiting.done.set_exception(Unavailable(problem.message, hint=problem.hint))
+        # They keep their ids, so what was committed after all is not committed again.
+        self._queue.extendleft(
+            each for each in reversed(ordinary) if each.event.act is not AuditAct.GAP
+        )
+        _log.warning("the audit log can't be written", extra={"reason": problem.message})
+
+
+def _gap(lost: int) -> AuditEvent:
+    return AuditEvent(
+        event=f"gap-{uuid.uuid4().hex}",
+        act=AuditAct.GAP,
+        outcome=AuditOutcome.FAILED,
+        detail=f"{lost} events: the queue of a server was full",
+    )
+
+
+def _size(event: AuditEvent) -> int:
+    """An upper limit of the size of the entry; JSON may escape a character with 12 bytes."""
+    texts = (str(getattr(event, each)) for each in _TEXTS)
+    size = sum(len(each) if each.isascii() else 12 * len(each) for each in texts)
+    return _ENTRY_OVERHEAD_BYTES + size
