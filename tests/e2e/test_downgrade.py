@@ -34,7 +34,6 @@ OPENAPI = Path(__file__).parents[1] / "fixtures" / "rest" / "openapi.json"
 _SECONDS = 4.0
 
 
-@pytest.mark.story
 @pytest.mark.spec("OPS-6")
 @pytest.mark.threat("downgrade")
 def test_no_port_speaks_old_tls_or_plain_text(lab: Lab) -> None:

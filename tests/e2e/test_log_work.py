@@ -52,7 +52,6 @@ def _during(command: Callable[[], Said], meanwhile: Callable[[], None]) -> list[
                 return [each.result() for each in searches]
 
 
-@pytest.mark.story
 @pytest.mark.spec("LIMIT-4")
 @pytest.mark.threat("heavy-search")
 def test_twelve_searches_of_one_user_leave_the_server_to_others(

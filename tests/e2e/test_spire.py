@@ -107,7 +107,6 @@ def _start_with_spire_alone(agent: Agent, spire: SpireAgent) -> None:
     agent.start_anew()
 
 
-@pytest.mark.story
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("spiffe-authority")
 def test_a_node_with_an_identity_from_spire_alone_serves_and_can_be_revoked(
