@@ -88,7 +88,7 @@ SENTENCES: Mapping[AuditAct, str] = {
     AuditAct.SUBMIT: "{who} submitted {target}",
     AuditAct.CANCEL: "{who} cancelled {target}",
     AuditAct.BACKUP: "{who} made a backup of the state",
-    AuditAct.RESTORE: "{who} restored the state from a backup",
+    AuditAct.RESTORE: "{who} asked to restore the state",
     AuditAct.AUDIT_READ: "{who} read the audit log",
     AuditAct.KEY_CHANGE: "the log trusts a new signing key",
     AuditAct.GAP: "events were lost before they were recorded",

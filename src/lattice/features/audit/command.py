@@ -106,7 +106,7 @@ def _show(shell: Shell, rows: list[AuditRow], last: AuditPage) -> None:
 
 
 def _verify(shell: Shell) -> int:
-    shell.note("Verifying the whole log. This takes a minute for some millions of entries.")
+    shell.note("Verifying the whole log. A large one takes minutes.")
     verdict = shell.call(operations.verify_audit())
     if shell.output in {"json", "yaml"}:
         shell.document(verdict)

@@ -248,6 +248,11 @@ async def test_a_restore_is_planned_and_changes_no_state(site: StateSite) -> Non
     by_hand = site.make_service(by_server=False)
     assert not (await by_hand.restore(ADMIN, NEWEST)).by_server
     assert site.ordered == [manifest.name]
+    # The log does not say that anything was restored.
+    assert site.journal.acts[-2:] == [
+        f"restore {manifest.name} olga {manifest.name}: ordered for the next start",
+        f"restore {manifest.name} olga {manifest.name}: only the steps were shown",
+    ]
 
 
 @pytest.mark.spec("OPS-3")

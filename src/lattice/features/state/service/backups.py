@@ -126,7 +126,8 @@ class BackupService:
         manifest, _ = await checked(store, name, live)
         if self._means.order is not None:
             await self._means.order(name)
-        self._journal.acted("restore", name, actor.sub, f"revision {manifest.revision}")
+        done = "ordered for the next start" if self._means.order else "only the steps were shown"
+        self._journal.acted("restore", name, actor.sub, f"{name}: {done}")
         return RestorePlan(
             backup=backup_of(manifest),
             by_server=self._means.order is not None,
