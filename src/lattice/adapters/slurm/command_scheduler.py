@@ -30,7 +30,7 @@ from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vclusters
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 10.0
 _LIMIT_BYTES = 256 * 1024 * 1024
 """22.05 prints the jobs of everybody."""
 

@@ -110,7 +110,7 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
         elif source.name == AGREED:
             notes.append("Who else has read it is missing: the agreed state does not answer.")
         elif source.as_of is None:
-            notes.append(f"{source.name} has not answered yet; nothing is known of it.")
+            notes.append(f"{source.name} has not answered yet: what only it knows is missing.")
         else:
             subject = "slurmctld" if source.name == LIVE else inert(source.name)
             shown = moment(source.as_of, style, now)
