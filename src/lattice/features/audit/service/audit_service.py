@@ -5,6 +5,7 @@ A review, which is a read of others' entries, is recorded in the log itself.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Callable
@@ -181,7 +182,7 @@ class AuditService:
                     f"A segment of the archive can't be exported: {piece.name.key}: {problem}.",
                     hint="`lattice audit verify` names the first bad entry.",
                 ) from None
-        return text if visible.everything else _cut(text, visible)
+        return text if visible.everything else await asyncio.to_thread(_cut, text, visible)
 
     async def _piece_after(self, head: AuditHead, after: int) -> AuditPiece:
         if after >= head.archived.sequence:

@@ -250,8 +250,7 @@ class AuditChain:
             entry = await self._state.get(block_key(verifier.point.sequence + 1))
             if entry is None:
                 return None
-            verifier.feed_all(entry.value)
-            found.append(read_batch(entry.value))
+            found.append(await asyncio.to_thread(_verified, verifier, entry.value))
         return _checked(verifier, head, found)
 
     async def _read_all(self, head: AuditHead) -> list[Batch]:
@@ -263,8 +262,7 @@ class AuditChain:
             first = int(entry.key.removeprefix(BLOCKS))
             # Archived batches may remain for a moment; later ones are newer than this head.
             if archived < first <= newest:
-                verifier.feed_all(entry.value)
-                found.append(read_batch(entry.value))
+                found.append(await asyncio.to_thread(_verified, verifier, entry.value))
         return _checked(verifier, head, found)
 
     def _forget(self, head: AuditHead | None, revision: int) -> None:
@@ -284,6 +282,12 @@ class AuditChain:
 
 def _verifier(cluster: str, point: ChainPoint, keys: Iterable[bytes]) -> ChainVerifier:
     return ChainVerifier(cluster, point, {key_name(each): each for each in keys})
+
+
+def _verified(verifier: ChainVerifier, text: bytes) -> Batch:
+    """The next batch. It takes tens of milliseconds, and there may be a thousand to read."""
+    verifier.feed_all(text)
+    return read_batch(text)
 
 
 def _checked(verifier: ChainVerifier, head: AuditHead, found: list[Batch]) -> list[Batch]:
