@@ -26,6 +26,7 @@ from lattice.features.attach.model import (
     Start,
 )
 from lattice.features.attach.service.records import OPEN, PAST
+from lattice.features.attach.service.registry import SessionEntry
 from tests.fakes.attached import ALICE, BOB, AttachReplica, Client
 from tests.fakes.cluster import allocation, populated
 from tests.fakes.held_terminals import HeldTerminals
@@ -402,6 +403,45 @@ async def test_a_node_that_stays_away_is_lost_whichever_server_is_asked(site: Si
         Ended(reason=EndReason.NODE_LOST, words="connection to node lost — attach session ended")
     ]
     assert (await record(site)).reason is EndReason.NODE_LOST
+
+
+@pytest.mark.spec("ATTACH-4", "ATTACH-5")
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+async def test_an_absence_that_ended_elsewhere_does_not_count(site: Site, *, dies: bool) -> None:
+    client = site.client()
+    client.dial(site.one)
+    await client.opened()
+    assert isinstance(await client.read(), Started)
+    await _lose_carrier(site, client)
+    # The node answered again at another server.
+    client.dial(site.two)
+    await client.opened()
+    await client.type(b"back")
+    assert await client.read() == Output(b"back")
+    site.clock.ahead_s = 19
+    if dies:
+        site.two.keeping.leave = _no_leave  # type: ignore[assignment,method-assign]
+    await _lose_carrier(site, client)
+    site.nodes.linked.clear()
+    client.dial(site.one)
+    await client.served()
+    assert client.line.closed == TRY_AGAIN
+    assert client.line.words == []
+    site.nodes.linked.add("n1")
+    client.dial(site.one)
+    await client.opened()
+
+
+async def _lose_carrier(site: Site, client: Client) -> None:
+    carrier = site.nodes.holders[client.session].carrier
+    assert carrier is not None
+    carrier.cut()
+    await client.served()
+    assert client.line.closed == TRY_AGAIN
+
+
+async def _no_leave(_: SessionEntry) -> None:
+    """As of a server that was killed."""
 
 
 @pytest.mark.spec("ATTACH-9")

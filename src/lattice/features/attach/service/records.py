@@ -147,9 +147,11 @@ class SessionRecords:
         return tuple(sessions[:MOST_LISTED]), len(sessions) > MOST_LISTED
 
     async def _go_on(self, there: SessionRecord) -> SessionRecord:
-        return await self._change(
-            replace(there, sequence=there.sequence + 1, replica=self._replica, left=None)
+        # What the node owed is this connection's to find out: it may have answered by the next one.
+        written = await self._change(
+            replace(there, sequence=there.sequence + 1, replica=self._replica, left=None, owed=None)
         )
+        return replace(written, owed=there.owed)
 
     async def _change(self, record: SessionRecord) -> SessionRecord:
         key = _key(OPEN, record.session)

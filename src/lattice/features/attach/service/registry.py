@@ -61,6 +61,8 @@ class SessionEntry:
 class _Left:
     """A session without a client, which may come back to this server."""
 
+    sequence: int
+    """The number of the connection that was lost."""
     passage: SessionTap
     ending: asyncio.Task[None]
 
@@ -115,6 +117,7 @@ class SessionRegistry:
         left = self._left.pop(session, None)
         if left is not None:
             left.ending.cancel()
+        if left is not None and left.sequence == entry.record.sequence - 1:
             entry.passage = left.passage
         elif (owed := entry.record.owed) is not None:
             ago_s = (self._clock.now() - owed).total_seconds()
@@ -180,7 +183,7 @@ class SessionRegistry:
             before.ending.cancel()
         if len(self._left) < _MOST_LEFT:
             ending = asyncio.create_task(self._ending(entry), name="attach left")
-            self._left[entry.session] = _Left(entry.passage, ending)
+            self._left[entry.session] = _Left(entry.record.sequence, entry.passage, ending)
 
     def _owed(self, passage: SessionTap) -> datetime | None:
         if passage.owed_s is None:
