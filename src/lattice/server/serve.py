@@ -74,7 +74,12 @@ async def serve(
         _on_signals(stop, hangup)
         reloading = Loop("reload", lambda: _reload(hangup, ground, tls), OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(reloading))
-        await first_readings(ground.foundation.scheduler, ground.cluster.agreed.cluster, stop)
+        await first_readings(
+            ground.scheduler,
+            lambda: ground.scheduler.accounting_error,
+            ground.cluster.agreed.cluster,
+            stop,
+        )
         connections = open_connections(config.api)
         show_connections(own_metrics, connections)
         async with listening(config.api, faces, tls, supervisor, connections):
@@ -101,24 +106,29 @@ async def serve(
 
 
 async def first_readings(
-    scheduler: Scheduler, state: StateView, stop: asyncio.Event, within_s: float = _FIRST_READINGS_S
+    scheduler: Scheduler,
+    accounting_error: Callable[[], str],
+    state: StateView,
+    stop: asyncio.Event,
+    within_s: float = _FIRST_READINGS_S,
 ) -> None:
-    """Wait until Slurm and the agreed state were read once, or are away.
+    """Wait until Slurm, its accounts and the agreed state were read once, or are away.
 
     A client that can't connect asks another server. One that gets a 503 would not.
     """
     for _ in range(int(within_s / _READING_PAUSE_S)):
-        if _are_read(scheduler, state) or stop.is_set():
+        if _are_read(scheduler, accounting_error(), state) or stop.is_set():
             return
         await asyncio.sleep(_READING_PAUSE_S)
 
 
-def _are_read(scheduler: Scheduler, state: StateView) -> bool:
+def _are_read(scheduler: Scheduler, accounting_error: str, state: StateView) -> bool:
     try:
-        slurm = scheduler.live().source
+        slurm = scheduler.live()
     except Unavailable:
         return False
-    return slurm.as_of is not None and state.source.as_of is not None
+    has_accounts = bool(slurm.cluster.accounts.accounts or accounting_error)
+    return slurm.source.as_of is not None and has_accounts and state.source.as_of is not None
 
 
 async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
