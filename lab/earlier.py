@@ -94,8 +94,8 @@ class Earlier:
 
 
 EARLIER = (
-    Earlier("n-1", "93fb0a14a08d6b78b07080e2bd51da6a2034293e", "0.0.2"),
-    Earlier("n-2", "c174599d2dd1d8d0df887f623650572ac707ad19", "0.0.1"),
+    Earlier("n-1", "fdb0da06a0e2dddc82507acc783ed8b5e01e3819", "0.0.2"),
+    Earlier("n-2", "93fb0a14a08d6b78b07080e2bd51da6a2034293e", "0.0.1"),
 )
 """The release before this one, and the one before that. With a new release, its tag goes first."""
 LAST = EARLIER[0]
