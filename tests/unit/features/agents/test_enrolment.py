@@ -10,7 +10,6 @@ from cryptography import x509
 
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.peer import PeerKind
-from lattice.features.agents.service.enrolment import Bucket
 from lattice.features.agents.service.records import ENROLMENTS, token_key
 from lattice.wire.peerguard import read_peer
 from tests.fakes.agent_site import ADMIN, GRANT_KEY, AgentSite
@@ -148,27 +147,45 @@ async def test_an_order_that_makes_no_sense_is_refused(
         await site.enrolment.create(ADMIN, node, life_s)
 
 
-async def test_all_together_are_held_to_a_rate(site: AgentSite) -> None:
-    for _ in range(100):
-        await _refusal(site, "wrong")
-    with pytest.raises(RateLimited) as limit:
-        await site.enrolment.enrol("wrong", "n1", csr())
-    assert limit.value.retry_after_s == 1
+async def _flood(site: AgentSite, address: str) -> int:
+    """Enrol with a wrong token until the rate limit refuses it; return how often."""
+    for tries in range(20_000):
+        with pytest.raises((RateLimited, PermissionRefused)) as refusal:
+            await site.enrolment.enrol("wrong", "n1", "", address)
+        if isinstance(refusal.value, RateLimited):
+            assert refusal.value.retry_after_s == 1
+            return tries
+    raise AssertionError("there is no limit")
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
+async def test_a_flood_from_one_address_leaves_enrolment_to_others(site: AgentSite) -> None:
+    made = await site.enrolment.create(ADMIN, "n1")
+    assert await _flood(site, "10.0.0.66") == 600
+    with pytest.raises(RateLimited, match=r"10\.0\.0\.66"):
+        await site.enrolment.enrol(made.token, "n1", csr(), "10.0.0.66")
+    assert await site.enrolment.enrol(made.token, "n1", csr(), "10.0.0.7")
     _clock_of(site).advance(1)
-    for _ in range(20):
-        await _refusal(site, "wrong")
-    with pytest.raises(RateLimited):
-        await site.enrolment.enrol("wrong", "n1", csr())
+    assert await _flood(site, "10.0.0.66") == 10
 
 
-def test_a_bucket_never_holds_more_than_its_burst() -> None:
-    clock = ManualClock()
-    bucket = Bucket(1.0, 3, clock)
-    clock.advance(1000)
-    for _ in range(3):
-        bucket.take()
-    with pytest.raises(RateLimited):
-        bucket.take()
+async def test_a_whole_ipv6_network_is_one_sender(site: AgentSite) -> None:
+    assert await _flood(site, "2001:db8::1") == 600
+    assert await _flood(site, "2001:db8::2:1") == 0
+    assert await _flood(site, "2001:db8:0:1::1") == 600
+
+
+async def test_an_ipv4_sender_is_the_same_in_its_form_of_ipv6(site: AgentSite) -> None:
+    assert await _flood(site, "10.0.0.66") == 600
+    assert await _flood(site, "::ffff:10.0.0.66") == 0
+
+
+async def test_all_together_are_held_to_a_rate(site: AgentSite) -> None:
+    done = [await _flood(site, f"10.0.0.{each}") for each in range(1, 22)]
+    assert done == [600] * 20 + [0]
+    _clock_of(site).advance(1)
+    assert await _flood(site, "10.0.1.1") == 200
 
 
 @pytest.mark.spec("AUTH-9")

@@ -1,8 +1,9 @@
 """Certificates for nodes: the first for a token, later ones for the current certificate.
 
-Everybody who reaches the server can call enrolment. So it has a rate limit, and one lookup and one
-answer for every invalid token: wrong, used, expired or another node's. The commit that uses a token
-expects it unused, so of two concurrent calls one succeeds.
+Everybody who reaches the server can call enrolment. So each address has a rate limit, and all have
+one together. An invalid token costs one lookup and gets one answer, whether it is wrong, used,
+expired or another node's. The commit that uses a token expects it unused, so of two concurrent
+calls one succeeds.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from lattice.access.actor import Actor
+from lattice.access.limits import Buckets
 from lattice.base.clock import Clock
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.nodeset import NodeSet
@@ -51,32 +53,40 @@ DEFAULT_TTL_S = 3600
 _SHORTEST_S, _LONGEST_S = 60, 7 * 86400
 _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 256
-_PER_S, _BURST = 20.0, 100
+_KIND = "enrol"
+_PER_MINUTE = 600
+"""For one address: 10 a second, and a minute's worth at once, for nodes behind one gateway."""
+_ALL_PER_MINUTE = 12_000
+_MOST_ADDRESSES = 20_000
+_IPV6_SITE = 64
+"""Who has one address of such a network has them all."""
 _SWEPT_AT_ONCE = 50
 _MOST_NODES = 20_000
 _LONGEST_AGAIN_S = 366 * 86400
 _TRIES = 8
 
 
-class Bucket:
-    """A token bucket: `burst` calls at once, `per_s` in the long run."""
+class EnrolmentPace:
+    """Limits enrolments of each network address, and those of all together.
 
-    def __init__(self, per_s: float, burst: int, clock: Clock) -> None:
-        self._per_s = per_s
-        self._burst = burst
+    The first limit is far below the second, so a flood from one address leaves room for others.
+    """
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._left = float(burst)
-        self._at = clock.monotonic()
+        self._buckets = Buckets(_MOST_ADDRESSES)
+        self._all = Buckets(1)
 
-    def take(self) -> None:
-        """Take one token; raises `RateLimited` with the seconds to wait."""
+    def take(self, address: str) -> None:
+        """Permit one enrolment; raises `RateLimited` with the seconds to wait."""
         now = self._clock.monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
-        if self._left < 1:
-            wait_s = math.ceil((1 - self._left) / self._per_s)
-            raise RateLimited("Too many enrolments at once.", retry_after_s=wait_s)
-        self._left -= 1
+        sender = _sender(address)
+        own = self._buckets.take(sender, _KIND, _PER_MINUTE, now)
+        if not own.granted:
+            raise _too_many(f"Too many enrolments from {sender or 'here'}.", own.wait_s)
+        overall = self._all.take("", _KIND, _ALL_PER_MINUTE, now)
+        if not overall.granted:
+            raise _too_many("Too many enrolments at once.", overall.wait_s)
 
 
 class NodeAuthority(Protocol):
@@ -127,7 +137,7 @@ class EnrolmentService:
         self._replicas = replicas
         self._development = _digest(development_token) if development_token else None
         self._join_key = join_key
-        self._bucket = Bucket(_PER_S, _BURST, clock)
+        self._pace = EnrolmentPace(clock)
 
     async def create(
         self,
@@ -182,7 +192,7 @@ class EnrolmentService:
 
         `address` is the caller's, empty if it is unknown.
         """
-        self._bucket.take()
+        self._pace.take(address)
         if self._is_development(token):
             return await self._enrol_in_development(node, csr)
         key = token_key(token[:_LONGEST_TOKEN])
@@ -370,16 +380,33 @@ def _networks(texts: Iterable[str]) -> Iterator[Network]:
             ) from None
 
 
-def _is_from(address: str, networks: Sequence[str]) -> bool:
-    if not networks:
-        return True
+def _plain(address: str) -> IPv4Address | IPv6Address | None:
     try:
         found = ip_address(address)
     except ValueError:
-        return False
+        return None
     # A listener for both families shows IPv4 in a form of IPv6.
-    plain = getattr(found, "ipv4_mapped", None) or found
-    return any(plain in ip_network(each) for each in networks)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _sender(address: str) -> str:
+    """The address, or the network of an IPv6 address; empty if it is unknown."""
+    found = _plain(address)
+    if isinstance(found, IPv6Address):
+        return str(IPv6Network((int(found) >> _IPV6_SITE << _IPV6_SITE, _IPV6_SITE)))
+    return str(found or "")
+
+
+def _too_many(text: str, wait_s: float) -> RateLimited:
+    after_s = max(1, math.ceil(wait_s))
+    return RateLimited(text, hint=f"Try again in {after_s} s.", retry_after_s=after_s)
+
+
+def _is_from(address: str, networks: Sequence[str]) -> bool:
+    if not networks:
+        return True
+    plain = _plain(address)
+    return plain is not None and any(plain in ip_network(each) for each in networks)
 
 
 def _check_nodes(text: str) -> None:
