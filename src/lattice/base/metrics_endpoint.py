@@ -2,6 +2,9 @@
 
 Nobody signs in here. The rights of its folder restrict access to a unix socket. Every account of
 the machine can reach a loopback address, and so the page.
+
+At most 8 connections are open. A further one replaces the oldest of the account, or
+address, that has most. So nobody keeps others out with slow connections of their own.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ import asyncio
 import ipaddress
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from lattice.base.socket_peer import socket_peer
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +86,8 @@ class MetricsEndpoint:
         self._monotonic = monotonic
         self._made = b""
         self._made_s = float("-inf")
-        self._answering: set[asyncio.Task[None]] = set()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._answering: dict[asyncio.Task[None], str] = {}
+        """Open connections with their peers, the oldest first."""
 
     async def run(self) -> None:
         """Run until cancelled; if the address is in use, try again."""
@@ -100,7 +104,7 @@ class MetricsEndpoint:
                 server.close()
                 for task in self._answering:
                     task.cancel()
-                await asyncio.gather(*self._answering, *self._leaving, return_exceptions=True)
+                await asyncio.gather(*self._answering, return_exceptions=True)
                 if self._address.path is not None:
                     self._address.path.unlink(missing_ok=True)
 
@@ -117,26 +121,27 @@ class MetricsEndpoint:
         return server
 
     def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._answering) >= _MOST_AT_ONCE:
-            self._keep(self._leaving, _closed(writer))
-        else:
-            self._keep(self._answering, self._serve(reader, writer))
-
-    @staticmethod
-    def _keep(tasks: set[asyncio.Task[None]], step: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(step, name="metrics request")
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task = asyncio.create_task(self._serve(reader, writer), name="metrics request")
+        self._answering[task] = socket_peer(writer.get_extra_info("socket"))
+        task.add_done_callback(self._answering.pop)
+        # A cancelled task is here until the next turn of the loop.
+        staying = {each: peer for each, peer in self._answering.items() if not each.cancelling()}
+        if len(staying) > _MOST_AT_ONCE:
+            most = Counter(staying.values()).most_common(1)[0][0]
+            next(each for each, peer in staying.items() if peer == most).cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             writer.write(await self._answer(reader))
             async with asyncio.timeout(_ANSWER_S):
                 await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client is gone, too slow, or sent too much
         finally:
-            await _closed(writer)
+            # Not `close`, which waits for a client that does not read.
+            writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         async with asyncio.timeout(_HEAD_S):
@@ -156,12 +161,6 @@ class MetricsEndpoint:
         if now_s - self._made_s >= self._reuse_s:
             self._made, self._made_s = self._page().encode(), now_s
         return self._made
-
-
-async def _closed(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
 
 
 def _response(status: str, body: bytes, *, shown: bool = True) -> bytes:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from lattice.base import metrics_endpoint
 from lattice.base.metrics_endpoint import (
     MetricsAddress,
     MetricsEndpoint,
@@ -45,6 +47,9 @@ def test_what_is_no_address(text: str) -> None:
         metrics_address(text)
 
 
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class Pages:
     """Counts how often a page was made."""
 
@@ -60,13 +65,19 @@ async def served(path: Path, pages: Pages, clock: ManualClock) -> AsyncIterator[
     endpoint = MetricsEndpoint(
         MetricsAddress(path=path), pages, reuse_s=1.0, monotonic=clock.monotonic
     )
-    running = asyncio.create_task(endpoint.run())
+    async with running(endpoint, path):
+        yield
+
+
+@asynccontextmanager
+async def running(endpoint: MetricsEndpoint, path: Path) -> AsyncIterator[None]:
+    task = asyncio.create_task(endpoint.run())
     await eventually_async(path.is_socket)
     try:
         yield
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def get(path: Path, target: str = "/metrics") -> bytes:
@@ -98,10 +109,61 @@ async def test_there_is_one_page_and_a_bound_of_connections(tmp_path: Path) -> N
         for target in ("/", "/v1/allocations", "/metrics/more", "/healthz"):
             assert (await get(path, target)).startswith(b"HTTP/1.1 404 ")
         assert pages.made == 0
+        silent = [await asyncio.open_unix_connection(path) for _ in range(9)]
+        assert await silent[0][0].read() == b"", "the oldest of nine is closed"
+        assert not any(each.at_eof() for each, _ in silent[1:])
+        closed(silent)
+
+
+@pytest.mark.spec("OPS-8")
+@pytest.mark.threat("metrics-listener")
+async def test_a_scrape_succeeds_while_slow_connections_are_held(tmp_path: Path) -> None:
+    path, pages = tmp_path / "m.sock", Pages()
+    async with served(path, pages, ManualClock()):
         silent = [await asyncio.open_unix_connection(path) for _ in range(8)]
-        await asyncio.sleep(0)
-        reader, writer = await asyncio.open_unix_connection(path)
-        assert await reader.read() == b"", "the ninth is closed at once"
-        for _, each in [*silent, (reader, writer)]:
-            each.close()
-        assert all(each.get_extra_info("socket").family is socket.AF_UNIX for _, each in silent)
+        for _ in range(3):
+            assert (await get(path)).endswith(b"page 1\n")
+        closed(silent)
+
+
+@pytest.mark.threat("metrics-listener")
+async def test_who_has_most_connections_loses_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = iter(["uid 7", *("uid 66" for _ in range(30)), "uid 7"])
+    monkeypatch.setattr(metrics_endpoint, "socket_peer", lambda _: next(peers))
+    path = tmp_path / "m.sock"
+    async with served(path, Pages(), ManualClock()):
+        scraper = await asyncio.open_unix_connection(path)
+        hostile = [await asyncio.open_unix_connection(path) for _ in range(30)]
+        for reader, _ in hostile[:23]:
+            assert await reader.read() == b""
+        scraper[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await scraper[0].read()).endswith(b"page 1\n")
+        assert (await get(path)).endswith(b"page 1\n")
+        closed([scraper, *hostile])
+
+
+@pytest.mark.threat("metrics-listener")
+async def test_who_reads_nothing_loses_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_endpoint, "_ANSWER_S", 0.2)
+    path = tmp_path / "m.sock"
+    endpoint = MetricsEndpoint(MetricsAddress(path=path), lambda: "x" * 4_000_000)
+    async with running(endpoint, path):
+        with socket.socket(socket.AF_UNIX) as slow:
+            slow.connect(str(path))
+            slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await eventually_async(requests)
+            await eventually_async(lambda: not requests())
+
+
+def closed(connections: Iterable[Connection]) -> None:
+    for _, writer in connections:
+        writer.close()
+
+
+def requests() -> list[str]:
+    """Requests that are being answered."""
+    return [each.get_name() for each in asyncio.all_tasks() if each.get_name() == "metrics request"]
