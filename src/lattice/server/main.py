@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import pwd
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -112,9 +113,23 @@ def _parser() -> argparse.ArgumentParser:
 def _run(program: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     try:
         return program(arguments)
+    except PermissionError as error:
+        refused = ConfigurationError(
+            f"{error.filename or 'A file'}: permission denied.",
+            hint=f"This ran as {_account()}. Run it as root, or let that account have the file.",
+        )
+        _complain(refused)
+        return status_of(refused).exit
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit
+
+
+def _account() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"the account {os.geteuid()}"
 
 
 def _check(path: Path) -> int:

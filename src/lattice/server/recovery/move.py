@@ -34,12 +34,14 @@ from lattice.server.cluster.state import MOVED
 from lattice.server.config.load import load_server_config
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import open_objects
+from lattice.server.recovery.folder_owner import become_owner
 
 
 def move(arguments: Sequence[str]) -> int:
     """Move a site. Raises `LatticeError`; the folder then still works as before."""
     options = _parser().parse_args(arguments)
     config = load_server_config(options.config, os.environ)
+    become_owner(options.source)
     _check_target(config, options.source)
     return asyncio.run(Moving(options.source, config, SystemClock()).run())
 

@@ -39,6 +39,7 @@ from lattice.server.cluster.backups import (
 from lattice.server.config.load import load_server_config
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import open_objects
+from lattice.server.recovery.folder_owner import become_owner
 
 _ORDER_LASTS_S = 86400.0
 
@@ -49,6 +50,7 @@ def restore(arguments: Sequence[str]) -> int:
     config = load_server_config(options.config, os.environ)
     config = replace(config, file=options.config.absolute())
     if options.single is not None:
+        become_owner(options.single)
         if not config.identity.is_set and not (options.single / "grant.key").exists():
             raise ConfigurationError(
                 f"{options.single} has no keys of a cluster.",
