@@ -118,20 +118,25 @@ mkdir -p "$(dirname "$out")"
 work=$(mktemp -d "$(dirname "$out")/.quorum.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
+run_openssl() { # WHAT ARGUMENT…
+  local what=$1 said
+  shift
+  said=$(openssl "$@" 2>&1) || fail "openssl made no $what: $said" "Nothing was written. $(openssl version)"
+}
 authority() { # NAME COMMON-NAME
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days "$days" \
-    -subj "/CN=$2" -addext 'keyUsage=critical,keyCertSign,cRLSign' \
-    -keyout "$work/$1.key" -out "$work/$1.crt" 2>/dev/null
+  run_openssl "authority $1" req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+    -days "$days" -subj "/CN=$2" -addext 'keyUsage=critical,keyCertSign,cRLSign' \
+    -keyout "$work/$1.key" -out "$work/$1.crt"
 }
 certificate() { # AUTHORITY STEM COMMON-NAME USAGE [ALTERNATIVE-NAMES]
   local extensions="basicConstraints=critical,CA:FALSE
 keyUsage=critical,digitalSignature
 extendedKeyUsage=$4"
   [ -z "${5:-}" ] || extensions+=$'\n'"subjectAltName=$5"
-  openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$3" \
-    -keyout "$2.key" -out "$2.csr" 2>/dev/null
-  openssl x509 -req -in "$2.csr" -CA "$work/$1.crt" -CAkey "$work/$1.key" -CAcreateserial \
-    -days "$days" -extfile <(echo "$extensions") -out "$2.crt" 2>/dev/null
+  run_openssl "key for ${2##*/}" req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+    -subj "/CN=$3" -keyout "$2.key" -out "$2.csr"
+  run_openssl "certificate for ${2##*/}" x509 -req -in "$2.csr" -CA "$work/$1.crt" \
+    -CAkey "$work/$1.key" -CAcreateserial -days "$days" -extfile <(echo "$extensions") -out "$2.crt"
   rm "$2.csr"
 }
 is_address() { [[ $1 =~ ^[0-9.]+$ || $1 == *:* ]]; }

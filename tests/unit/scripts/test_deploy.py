@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
 import subprocess
 import tarfile
@@ -145,3 +147,28 @@ def test_a_bundle_with_two_versions_is_refused(site: Path) -> None:
     done = run("make-provision-bundle", *argv, "--out", site / "bundle.tar")
     assert done.returncode == 2
     assert "one lattice-python and one lattice-agent" in done.stderr
+
+
+@pytest.mark.parametrize("step", ["req -x509", "req -new", "x509 -req"])
+def test_a_failure_of_openssl_is_shown_and_nothing_is_written(tmp_path: Path, step: str) -> None:
+    real = shutil.which("openssl")
+    program = tmp_path / "bin" / "openssl"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in "{step}"*) echo "unknown curve" >&2; exit 1 ;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    script, out = DEPLOY / "install-quorum.sh", tmp_path / "quorum"
+    done = subprocess.run(
+        [script, *MEMBERS.split(), "--out", out],
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "openssl made no" in done.stderr
+    assert "unknown curve" in done.stderr
+    assert "Hint: " in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["bin"]
