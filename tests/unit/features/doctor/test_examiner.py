@@ -404,6 +404,23 @@ async def test_refused_doubled_and_expiring_certificates_are_named(site: Site) -
     assert "two machines use the certificate of n2" in found["agents.doubled"].evidence
 
 
+@pytest.mark.spec("AUTH-8", "OPS-8")
+async def test_a_revoked_node_gets_the_command_that_helps(site: Site) -> None:
+    now = site.clock.now()
+    issued, expires = now - timedelta(hours=1), now + timedelta(hours=23)
+    own = AgentTrust(node="n1", issued=issued, expires=expires, revoked="stolen (by admin)")
+    spire = AgentTrust(node="n4", revoked="stolen (by admin)")
+    for trust, remedies in (
+        ((own,), ("enrol n1",)),
+        ((spire,), ("reinstate n4",)),
+        ((own, spire), ("enrol n1", "reinstate n4")),
+    ):
+        site.inspection.facts["trust"] = trust
+        remedy = (await site.problems())["agents.refused"].remedy
+        commands = [each for each in ("enrol n1", "enrol n4", "reinstate n4") if each in remedy]
+        assert commands == list(remedies)
+
+
 async def test_an_agent_that_refuses_the_grant_is_named(site: Site) -> None:
     site.inspection.facts["echo n2"] = Unavailable("n2: no grant for this")
     found = await site.problems()

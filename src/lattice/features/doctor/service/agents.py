@@ -213,9 +213,18 @@ def refused(facts: AgentsFacts) -> Check:
             f"Find out who has the certificate; then lattice admin reinstate {held[0]}.",
         )
     if revoked:
+        # The certificates that SPIRE makes have no record here, and none of them ends a revocation.
+        own = [each.node for each in facts.trust if each.expires is not None]
+        enrolled = [each for each in revoked if each in own]
+        others = [each for each in revoked if each not in own]
+        steps = [f"lattice admin enrol {enrolled[0]}"] if enrolled else []
+        if others:
+            steps.append(
+                f"lattice admin reinstate {others[0]}, which has no certificate of the cluster's "
+                "own (SPIRE)"
+            )
         return REFUSED.warning(
-            f"revoked: {folded(revoked)}",
-            f"If the node is sound again: lattice admin enrol {revoked[0]}.",
+            f"revoked: {folded(revoked)}", f"If the node is sound again: {'; '.join(steps)}."
         )
     return REFUSED.ok(f"{len(facts.trust)} certificates")
 
