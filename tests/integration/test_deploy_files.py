@@ -160,6 +160,77 @@ def test_a_server_is_checked_without_a_change(debian: PackageRoot) -> None:
     assert not (debian.folder / "etc/lattice/server.yaml").exists()
 
 
+class Login:
+    """The tasks of a login node, with the server's files and the login's below one folder."""
+
+    def __init__(self, tools: Path, folder: Path) -> None:
+        self._tools = tools
+        self._folder = folder
+        self.server, self.login = folder / "server", folder / "login"
+        (self.server / "tls").mkdir(parents=True)
+        tasks = (ANSIBLE / "roles/lattice/tasks/login.yml").read_text()
+        read, _, written = tasks.partition("- name: A folder for the authority")
+        text = read.replace("/etc/lattice", str(self.server)) + (
+            f"- name: A folder for the authority{written}".replace("/etc/lattice", str(self.login))
+            .replace("owner: root", f"owner: '{os.getuid()}'")
+            .replace("group: root", f"group: '{os.getgid()}'")
+            .replace("{{ item.item }}", f"{self.login}/{{{{ item.item | basename }}}}")
+        )
+        (folder / "login.yml").write_text(text)
+        (folder / "play.yml").write_text(
+            "- hosts: login1\n  gather_facts: false\n  tasks:\n"
+            "    - ansible.builtin.import_tasks: login.yml\n"
+        )
+        (folder / "hosts").write_text(
+            "[lattice_servers]\ns1\n[lattice_logins]\nlogin1\n[all:vars]\n"
+            f"ansible_connection=local\nansible_python_interpreter={sys.executable}\n"
+        )
+
+    def play(self, *more: str) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        done = subprocess.run(
+            [self._tools / "ansible-playbook", "-i", "hosts", "play.yml", *more],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                "PATH": f"{self._tools}:{os.environ['PATH']}",
+                "HOME": str(self._folder),
+                "LANG": "C.UTF-8",
+                "ANSIBLE_NOCOLOR": "1",
+            },
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.spec("OPS-8")
+def test_a_login_node_gets_the_files_of_the_server(tools: Path, tmp_path: Path) -> None:
+    login = Login(tools, tmp_path)
+    (login.server / "config.yaml").write_text("api_url: https://s1:8080\n")
+    code, text = login.play()
+    assert code == 0, text
+    assert [each.name for each in login.login.iterdir() if each.is_file()] == ["config.yaml"]
+    (login.server / "tls/ca.crt").write_text("authority\n")
+    assert login.play()[0] == 0
+    assert (login.login / "ca.crt").read_text() == "authority\n"
+
+
+@pytest.mark.spec("OPS-8")
+def test_a_login_node_says_that_the_server_can_not_be_read(tools: Path, tmp_path: Path) -> None:
+    login = Login(tools, tmp_path)
+    code, text = login.play()
+    assert code == 2
+    assert "The configuration of s1 can't be read, so this machine gets none" in text
+    assert "Set it up first" in text
+    assert not login.login.exists()
+    (login.server / "config.yaml").mkdir()
+    code, text = login.play()
+    assert code == 2
+    assert "The configuration of s1 can't be read, so this machine gets none" in text
+    assert "is a directory" in text
+
+
 class Proxied(BaseHTTPRequestHandler):
     """What stands for a server: it answers as one does that is ready."""
 
