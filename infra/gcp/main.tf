@@ -1,5 +1,5 @@
 # A test cluster: one server with Slurm's controller, N compute nodes, one login node.
-# Terraform knows the names of two secrets and neither of them, so none is in its state.
+# Terraform knows the names of three secrets and none of them, so none is in its state.
 
 locals {
   server = "${var.name}-server"
@@ -17,6 +17,7 @@ locals {
     slurm-conf             = local.slurm_conf
     munge-key-secret       = var.munge_key_secret
     join-key-secret        = var.join_key_secret
+    authority-secret       = var.authority_secret
     lattice-nodes          = "${var.name}-n[1-${var.nodes}]"
     lattice-server         = local.server
   }
@@ -51,6 +52,19 @@ resource "google_secret_manager_secret_iam_member" "join_write" {
 
 resource "google_secret_manager_secret_iam_member" "join_read" {
   secret_id = var.join_key_secret
+  role      = "roles/secretmanager.secretAccessor"
+  member    = "serviceAccount:${google_service_account.node.email}"
+}
+
+# The authority of the server's certificate is public, and must come from the server alone.
+resource "google_secret_manager_secret_iam_member" "authority_write" {
+  secret_id = var.authority_secret
+  role      = "roles/secretmanager.secretVersionAdder"
+  member    = "serviceAccount:${google_service_account.server.email}"
+}
+
+resource "google_secret_manager_secret_iam_member" "authority_read" {
+  secret_id = var.authority_secret
   role      = "roles/secretmanager.secretAccessor"
   member    = "serviceAccount:${google_service_account.node.email}"
 }

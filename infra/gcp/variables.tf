@@ -78,3 +78,8 @@ variable "join_key_secret" {
   description = "Name of a secret for the join key. The server adds the version."
   type        = string
 }
+
+variable "authority_secret" {
+  description = "Name of a secret for the authority of the server's certificate. The server adds the version; login nodes trust that one alone."
+  type        = string
+}

@@ -5,11 +5,12 @@ source /usr/local/lib/lattice-cloud.sh
 only_root_asks
 begin_slurm
 server=$(attribute lattice-server)
-# The authority is public; it is taken once, from the server itself, inside the network.
-if [ ! -e /etc/lattice/tls/ca.crt ]; then
+# The server put its authority into Secret Manager. What answers on its port is not asked: it could
+# be anybody.
+if [ ! -s /etc/lattice/tls/ca.crt ]; then
   install -d -m 755 /etc/lattice/tls
-  until openssl s_client -connect "$server:8080" -showcerts </dev/null 2>/dev/null |
-    awk '/BEGIN CERT/ { text = "" } { text = text $0 "\n" } /END CERT/ { last = text } END { printf "%s", last }' \
-      >/etc/lattice/tls/ca.crt && [ -s /etc/lattice/tls/ca.crt ]; do sleep 5; done
+  until secret "$(attribute authority-secret)" >/etc/lattice/tls/ca.crt.new &&
+    openssl x509 -in /etc/lattice/tls/ca.crt.new -noout; do sleep 5; done
+  mv /etc/lattice/tls/ca.crt.new /etc/lattice/tls/ca.crt
 fi
 printf 'api_url: https://%s:8080\nca: /etc/lattice/tls/ca.crt\n' "$server" >/etc/lattice/config.yaml

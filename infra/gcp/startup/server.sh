@@ -27,6 +27,7 @@ until scontrol ping | grep -q UP; do sleep 2; done
 
 lattice-server setup --yes --operator --host "$(hostname -s)" \
   --host "$(meta instance/network-interfaces/0/access-configs/0/external-ip)"
+add_secret "$(attribute authority-secret)" </etc/lattice/tls/ca.crt
 systemctl enable --now lattice-server lattice-gate
 until lattice login; do sleep 2; done
 lattice admin enrol "$(attribute lattice-nodes)" --for 7d | add_secret "$(attribute join-key-secret)"
