@@ -6,8 +6,10 @@ safety net for careless lines, not a licence to write them.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
+import weakref
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -88,9 +90,17 @@ def install(handler: logging.Handler, level: str) -> None:
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
-    handler.addFilter(RepeatedLines(handler))
+    repeated = RepeatedLines(handler)
+    handler.addFilter(repeated)
+    atexit.register(_write_counts, weakref.ref(repeated))
     logging.captureWarnings(capture=True)
     set_level(level)
+
+
+def _write_counts(repeated: weakref.ref[RepeatedLines]) -> None:
+    found = repeated()
+    if found is not None:
+        found.write_all()
 
 
 def set_level(level: str) -> None:

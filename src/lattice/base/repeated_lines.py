@@ -2,7 +2,8 @@
 
 While an engine is away, each loop that needs it fails once a second with the same words. The first
 line is written at once. Equal ones are counted for five minutes, and then written once more with
-the number in `repeated`. A line of what somebody did, or was refused, is always written.
+the number in `repeated`. The process writes what it still counts when it ends in order. A line of
+what somebody did, or was refused, is always written.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Repeated:
 
 
 class RepeatedLines(logging.Filter):
-    """A filter of a handler. Counts are written when a later line is logged."""
+    """A filter of a handler. Counts are written when a later line is logged, and by `write_all`."""
 
     def __init__(
         self, handler: logging.Handler, monotonic: Callable[[], float] = time.monotonic
@@ -60,6 +61,10 @@ class RepeatedLines(logging.Filter):
         if len(self._lines) < _MOST:
             self._lines[key] = _Repeated(_without_traceback(record), now + WINDOW_S)
         return True
+
+    def write_all(self) -> None:
+        """Write the counts of all lines, at the end of the process."""
+        self._write_counts(float("inf"))
 
     def _write_counts(self, now: float) -> None:
         # In order of insertion, so the oldest come first.

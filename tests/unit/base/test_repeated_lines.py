@@ -6,6 +6,8 @@ import gc
 import io
 import json
 import logging
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -120,6 +122,36 @@ def test_another_defect_in_the_same_place_is_another_line(process: str) -> None:
             log.exception("a background loop failed")
     found = [each["exception"].rstrip().splitlines()[-1] for each in lines(stream)]
     assert found == ["KeyError: 'a'", "ValueError: b"]
+
+
+_ENDS = """
+import logging, sys
+from {module} import configure_logging
+configure_logging("info")
+for _ in range(5):
+    logging.getLogger("lattice.engine").warning("the engine is away")
+logging.getLogger("lattice.engine").warning("once")
+{end}
+"""
+
+
+@pytest.mark.parametrize("module", ["lattice.base.logs", "lattice.agent.log"])
+@pytest.mark.parametrize("end", ["", "sys.exit(1)", "raise KeyError('a defect')"])
+def test_counts_are_written_when_the_process_ends(module: str, end: str) -> None:
+    program = _ENDS.format(module=module, end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    found = [
+        json.loads(each)
+        for each in (done.stdout + done.stderr).splitlines()
+        if each.startswith("{")
+    ]
+    assert [(each["event"], each.get("repeated")) for each in found] == [
+        ("the engine is away", None),
+        ("once", None),
+        ("the engine is away", 4),
+    ]
 
 
 def test_what_is_counted_holds_no_frame() -> None:
