@@ -164,6 +164,8 @@ class Server:
             files = slurm_config.SlurmFiles(self._layout.state)
             sections["api"]["munge"] = True
             sections["api"]["munge_socket"] = str(files.munge_socket)
+            sections["api"]["slurm_tokens"] = True
+            sections["api"]["slurm_tokens_url"] = f"unix:{files.rest_jwt_socket}"
             sections["slurm"] = {
                 "rest_url": f"unix:{files.rest_socket}",
                 "config_file": str(self._layout.slurm_conf),

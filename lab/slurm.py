@@ -116,13 +116,15 @@ class Slurm:
 
     def _rest_jwt(self, network: Network) -> Process:
         listen = f"{CONTROL}:{SLURMRESTD_PORT}"
+        socket = self.files.rest_jwt_socket
         return Process(
             "slurmrestd-jwt",
-            ["/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", listen],
+            ["/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", listen, f"unix:{socket}"],
             self._layout,
             self._room,
             user=users.SERVER_USER,
             env={"SLURM_JWT": "daemon"},
+            prepare=lambda: socket.unlink(missing_ok=True),
             probe=lambda: network.accepts(SLURMRESTD_PORT, CONTROL),
             stop_signal=signal.SIGKILL,
         )

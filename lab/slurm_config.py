@@ -74,6 +74,11 @@ class SlurmFiles:
     def rest_socket(self) -> Path:
         return self.rest / "sock"
 
+    @property
+    def rest_jwt_socket(self) -> Path:
+        """Of the slurmrestd that judges tokens."""
+        return self.rest / "jwt"
+
     def node(self, name: str) -> Path:
         return self.state / "nodes" / name
 

@@ -72,6 +72,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "authority": CertificateFacts(file="ca.crt", expires=now + timedelta(days=3000)),
         "provider_keys": 2,
         "munge": "lattice",
+        "token_judge": "unix:/run/slurmrestd-jwt.socket",
         "replicas": (ReplicaFacts(id="s2", version="1.0"),),
         "echo": 0.012,
         "trust": (
@@ -142,6 +143,9 @@ class InMemoryInspection:
 
     async def munge(self) -> str:
         return await self._of("munge")
+
+    async def token_judge(self) -> str:
+        return await self._of("token_judge")
 
     async def replicas(self) -> tuple[ReplicaFacts, ...]:
         return await self._of("replicas")

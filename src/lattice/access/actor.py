@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from lattice.access.tokens import OWN_ISSUER
+
 
 class Role(StrEnum):
     """The roles, in the order in which the first match wins."""
@@ -41,6 +43,8 @@ _BY_CLAIM: tuple[tuple[str, Role], ...] = (
     ("operator", Role.OPERATOR),
 )
 _ROLE_CLAIMS = ("pact_role", "lattice_role")
+_OWN_SOURCES = {"munge": "signed in by MUNGE", "slurm": "signed in by a Slurm token"}
+"""By the first part of `sub`, in tokens that servers issued themselves."""
 
 READ_SCOPE = "allocations:read"
 ATTACH_SCOPE = "allocations:attach"
@@ -133,7 +137,11 @@ def _user_of(sub: str, claims: Mapping[str, Any], names: ClaimNames) -> tuple[st
     if _is_service(claims):
         return "", ""
     user = claims.get(names.user)
-    return (user, f"claim {names.user}") if isinstance(user, str) and user else ("", "")
+    if not isinstance(user, str) or not user:
+        return "", ""
+    if claims.get("iss") == OWN_ISSUER and (source := _OWN_SOURCES.get(sub.partition(":")[0])):
+        return user, source
+    return user, f"claim {names.user}"
 
 
 def _is_service(claims: Mapping[str, Any]) -> bool:

@@ -14,6 +14,8 @@ from lattice.base.errors import LoginRequired
 
 REFUSED = "The token was not accepted."
 LOGIN_HINT = "Run `lattice login`."
+OWN_ISSUER = "lattice"
+"""The issuer of the tokens that servers issue themselves."""
 
 
 class TokenRefused(LoginRequired):

@@ -1,8 +1,8 @@
 """Tokens that the servers issue themselves, signed with the key of grants (Ed25519, as a JWT).
 
-A caller who has proved to be a Unix user by MUNGE gets one. Every replica with the key, or with its
-public half during an exchange, accepts it. The form is the usual one (RFC 7519, EdDSA), so that
-tools can read it.
+A caller who has proved to be a Unix user, by MUNGE or by a Slurm token, gets one. Every replica
+with the key, or with its public half during an exchange, accepts it. The form is the usual one
+(RFC 7519, EdDSA), so that tools can read it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from lattice.access.tokens import TokenRefused, TokenVerifier
+from lattice.access.tokens import OWN_ISSUER, TokenRefused, TokenVerifier
 from lattice.adapters.oidc.strict import base64url, json_object
 from lattice.base.clock import Clock
 from lattice.base.signatures import BadSignature, KeyRing, SigningKey
 
-ISSUER = "lattice"
 _TYPE = "lattice-sign-in+jwt"
 _ALGORITHM = "EdDSA"
 _LARGEST = 4096
@@ -48,20 +47,27 @@ class OwnTokens:
         self._user_claim = user_claim
         self.administrators = administrators
 
-    def issue(self, user: str) -> str:
+    def issue(self, user: str, origin: str, end: int | None = None) -> tuple[str, int]:
+        """A token and its lifetime in seconds. `origin` begins the `sub`.
+
+        `end`: in seconds since 1970, what it must not outlive.
+        """
         now = int(self._clock.now().timestamp())
+        lifetime_s = int(self.lifetime.total_seconds())
+        if end is not None:
+            lifetime_s = max(0, min(lifetime_s, end - now))
         claims: dict[str, Any] = {
-            "iss": ISSUER,
+            "iss": OWN_ISSUER,
             "aud": self.audience,
-            "sub": f"munge:{user}",
+            "sub": f"{origin}:{user}",
             self._user_claim: user,
             "iat": now,
-            "exp": now + int(self.lifetime.total_seconds()),
+            "exp": now + lifetime_s,
             "jti": secrets.token_hex(8),
         }
         header = {"alg": _ALGORITHM, "kid": self._key.name, "typ": _TYPE}
         signed = f"{_text(header)}.{_text(claims)}"
-        return f"{signed}.{_base64(self._key.sign(signed.encode()))}"
+        return f"{signed}.{_base64(self._key.sign(signed.encode()))}", lifetime_s
 
     def is_own(self, token: str) -> bool:
         """True if the header says so; nothing is verified."""
@@ -86,7 +92,7 @@ class OwnTokens:
         except BadSignature as error:
             raise TokenRefused(f"own token: {error}") from None
         now = int(self._clock.now().timestamp())
-        if claims.get("iss") != ISSUER or claims.get("aud") != self.audience:
+        if claims.get("iss") != OWN_ISSUER or claims.get("aud") != self.audience:
             raise TokenRefused("own token of another cluster")
         end = claims.get("exp")
         if type(end) is not int or now >= end:

@@ -232,6 +232,11 @@ class TerminalShell:
 
         return munge_tokens(self.client, cluster, self.environment)
 
+    def slurm_tokens(self) -> Tokens:
+        from lattice.client.slurm_sign_in import slurm_tokens  # noqa: PLC0415
+
+        return slurm_tokens(self.client, self._settings.urls, self.environment)
+
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
         from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415
 

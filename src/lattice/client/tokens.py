@@ -260,11 +260,16 @@ def token_source(
 
     def renew(credential: Credential, refresh: str) -> Tokens:
         from lattice.domain.munge_claim import MUNGE  # noqa: PLC0415 - rarely needed
+        from lattice.domain.signin import SLURM  # noqa: PLC0415
 
         if credential.issuer == MUNGE:
             from lattice.client.munge_sign_in import renewed_tokens  # noqa: PLC0415
 
             return renewed_tokens(caller, credential.client_id, environment)
+        if credential.issuer == SLURM:
+            from lattice.client import slurm_sign_in  # noqa: PLC0415
+
+            return slurm_sign_in.renewed_tokens(caller, settings.urls, environment)
         from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415 - rarely needed
 
         provider = SignInProvider.at(

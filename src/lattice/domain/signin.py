@@ -11,6 +11,9 @@ from typing import Protocol
 
 from lattice.base.errors import LoginRequired
 
+SLURM = "slurm"
+"""The name of signing in by a Slurm token: as a flow, and as the issuer of stored tokens."""
+
 
 class GrantRefused(LoginRequired):
     """The provider will not renew: the refresh token was used, revoked or is too old."""

@@ -26,6 +26,7 @@ from lattice.adapters.pki.files import believed_keys
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.token_judge import NO_TOKEN, NOBODY, SlurmTokenJudge
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
 from lattice.base.signatures import KeyRing, SigningKey
@@ -40,13 +41,13 @@ from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, S
 
 
 def open_own_tokens(config: ServerConfig, clock: Clock) -> OwnTokens | None:
-    """The tokens of people who sign in by MUNGE, or None. Raises `ConfigurationError`."""
+    """Of people who sign in by MUNGE or a Slurm token, or None. Raises `ConfigurationError`."""
     api, identity = config.api, config.identity
-    if not api.munge:
+    if not api.issues_tokens:
         return None
     if identity.ca_cert is None or identity.ca_key is None or identity.grant_key is None:
         raise ConfigurationError(
-            "Signing in by MUNGE needs the key that signs its tokens.",
+            "Signing in by MUNGE or a Slurm token needs the key that signs the server's tokens.",
             hint="Set the section identity, or start with --single.",
         )
     key = SigningKey.load(identity.grant_key)
@@ -67,7 +68,7 @@ async def open_verifier(
     api: ApiSection, clock: Clock, supervisor: Supervisor, own: OwnTokens | None = None
 ) -> AsyncIterator[TokenVerifier]:
     """A verifier of own tokens, if there are any, and of the configured ones."""
-    if own is not None and api.auth is AuthMode.MUNGE:
+    if own is not None and api.auth in {AuthMode.MUNGE, AuthMode.SLURM}:
         yield OwnOrElse(own, None)
         return
     async with _open_configured(api, clock, supervisor) as verifier:
@@ -205,6 +206,22 @@ async def open_scheduler(
     try:
         async with supervisor.running(Loop("slurm", scheduler.run, OnFailure.RESTART)):
             yield scheduler
+    finally:
+        await rest.aclose()
+
+
+@asynccontextmanager
+async def open_token_judge(
+    config: ServerConfig, clock: Clock
+) -> AsyncIterator[SlurmTokenJudge | None]:
+    """None if nobody signs in by a Slurm token. It asks nothing yet: a server starts without it."""
+    if not config.api.slurm_tokens:
+        yield None
+        return
+    address = config.api.slurm_tokens_url or config.slurm.rest_url or ""
+    rest = SlurmRest(address, user=NOBODY, token=NO_TOKEN)
+    try:
+        yield SlurmTokenJudge(rest, clock)
     finally:
         await rest.aclose()
 

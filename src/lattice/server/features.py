@@ -20,7 +20,8 @@ from lattice.features.doctor import wiring as doctor
 from lattice.features.health import wiring as health
 from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
-from lattice.features.identity.service import MungeSignIn
+from lattice.features.identity.service.munge import MungeSignIn
+from lattice.features.identity.service.slurm_token import SlurmSignIn
 from lattice.features.link import wiring as link
 from lattice.features.locks import wiring as locks
 from lattice.features.logs import wiring as logs
@@ -77,7 +78,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield _monitoring(ground, inspection)
     names = PublicNames(config.api, ground.cluster.view.addresses)
     yield Wiring(reloads=(Reload("api", names.reload),))
-    yield identity.wire(base, _discovery(config.api), _munge(ground, names))
+    yield identity.wire(base, _discovery(config.api), _munge(ground, names), _slurm(ground))
     yield allocations.wire(base)
     yield submit.wire(base, keys=agreed.lasts)
     yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
@@ -122,10 +123,17 @@ def _monitoring(ground: Ground, inspection: ServerInspection) -> Wiring:
 
 def _munge(ground: Ground, names: PublicNames) -> MungeSignIn | None:
     tokens = ground.own_tokens
-    if tokens is None:
+    if tokens is None or not ground.config.api.munge:
         return None
     reader = MungeReader(ground.config.api.munge_socket)
     return MungeSignIn(reader, tokens, names.has, ground.foundation.clock)
+
+
+def _slurm(ground: Ground) -> SlurmSignIn | None:
+    tokens, judge = ground.own_tokens, ground.token_judge
+    if tokens is None or judge is None:
+        return None
+    return SlurmSignIn(judge, tokens, ground.foundation.clock)
 
 
 def _discovery(api: ApiSection) -> AuthDiscovery:

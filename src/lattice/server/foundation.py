@@ -17,6 +17,7 @@ from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenants import SlurmTenantAccounts
+from lattice.adapters.slurm.token_judge import SlurmTokenJudge
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.reload import Reloader
@@ -47,6 +48,7 @@ from lattice.server.engines import (
     open_objects,
     open_own_tokens,
     open_scheduler,
+    open_token_judge,
     open_verifier,
     slurm_commands,
     submit_gate,
@@ -104,6 +106,7 @@ class Ground:
     scheduler: SlurmScheduler
     verifier: TokenVerifier
     own_tokens: OwnTokens | None
+    token_judge: SlurmTokenJudge | None
     cluster: Cluster
     agents: ServedAgents | None
     """None: no identity is configured."""
@@ -145,6 +148,7 @@ async def open_ground(
         scheduler = await enter(_open_scheduler(process))
         own_tokens = open_own_tokens(config, clock)
         verifier = await enter(open_verifier(config.api, clock, supervisor, own_tokens))
+        token_judge = await enter(open_token_judge(config, clock))
         cluster = await enter(_open_cluster(process))
         metrics = await enter(open_metric_store(config.telemetry, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
@@ -163,6 +167,7 @@ async def open_ground(
             scheduler=scheduler,
             verifier=verifier,
             own_tokens=own_tokens,
+            token_judge=token_judge,
             cluster=cluster,
             agents=agents,
         )

@@ -118,6 +118,21 @@ def test_where_each_fact_came_from() -> None:
     assert (nobody.user, nobody.user_from, nobody.tenant, nobody.tenant_from) == ("", "", "", "")
 
 
+@pytest.mark.spec("AUTH-11", "TRY-4")
+@pytest.mark.parametrize(
+    ("sub", "issuer", "source"),
+    [
+        ("munge:alice", "lattice", "signed in by MUNGE"),
+        ("slurm:alice", "lattice", "signed in by a Slurm token"),
+        ("slurm:alice", "https://idp.example", "claim preferred_username"),
+        ("other:alice", "lattice", "claim preferred_username"),
+    ],
+)
+def test_a_sign_in_to_the_server_itself_names_its_kind(sub: str, issuer: str, source: str) -> None:
+    found = actor(sub=sub, iss=issuer, preferred_username="alice")
+    assert (found.user, found.user_from) == ("alice", source)
+
+
 @pytest.mark.spec("AUTH-4")
 @pytest.mark.parametrize("value", [None, "", 7, True, ["alice"], {"alice": 1}])
 def test_a_user_or_tenant_is_one_word_or_none(value: object) -> None:

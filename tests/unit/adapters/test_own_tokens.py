@@ -85,7 +85,7 @@ def test_a_token_that_another_key_signed(clock: ManualClock) -> None:
 
 @pytest.mark.spec("TRY-4", "AUTH-2")
 def test_each_changed_character_spoils_it(clock: ManualClock) -> None:
-    made = tokens(clock).issue("alice")
+    made = tokens(clock).issue("alice", "munge")[0]
     for place in range(len(made)):
         other = made[:place] + ("A" if made[place] != "A" else "B") + made[place + 1 :]
         with pytest.raises(TokenRefused):
@@ -105,20 +105,34 @@ def test_claims_that_are_read_in_two_ways_are_refused(clock: ManualClock) -> Non
 
 @pytest.mark.spec("TRY-4")
 def test_it_ends_with_its_lifetime(clock: ManualClock) -> None:
-    made = tokens(clock).issue("alice")
+    made = tokens(clock).issue("alice", "munge")[0]
     assert tokens(clock).verify(made)["preferred_username"] == "alice"
-    assert made != tokens(clock).issue("alice")
+    assert made != tokens(clock).issue("alice", "munge")[0]
     clock.advance(3601)
     with pytest.raises(TokenRefused):
         tokens(clock).verify(made)
 
 
+@pytest.mark.spec("TRY-4")
+def test_it_outlives_neither_its_lifetime_nor_the_proof(clock: ManualClock) -> None:
+    now = int(clock.now().timestamp())
+    for end, lifetime_s in ((now + 60, 60), (now + 10**12, 3600), (now, 0), (now - 60, 0)):
+        made, lasts_s = tokens(clock).issue("alice", "slurm", end)
+        assert lasts_s == lifetime_s
+        if lifetime_s:
+            claims = tokens(clock).verify(made)
+            assert (claims["sub"], claims["exp"]) == ("slurm:alice", now + lifetime_s)
+        else:
+            with pytest.raises(TokenRefused):
+                tokens(clock).verify(made)
+
+
 @pytest.mark.spec("TRY-4", "AUTH-4")
 def test_the_role_is_that_of_the_configuration_today(clock: ManualClock) -> None:
-    made = tokens(clock).issue("root")
+    made = tokens(clock).issue("root", "munge")[0]
     assert tokens(clock).verify(made)["lattice_role"] == "system-admin"
     assert "lattice_role" not in tokens(clock, administrators=frozenset()).verify(made)
-    assert "lattice_role" not in tokens(clock).verify(tokens(clock).issue("alice"))
+    assert "lattice_role" not in tokens(clock).verify(tokens(clock).issue("alice", "munge")[0])
 
 
 class Other:
@@ -132,7 +146,7 @@ class Other:
 async def test_each_token_goes_to_its_own_verifier(clock: ManualClock) -> None:
     own = tokens(clock)
     both, alone = OwnOrElse(own, Other()), OwnOrElse(own, None)
-    made = own.issue("alice")
+    made = own.issue("alice", "munge")[0]
     assert (await both.verify(made))["sub"] == "munge:alice"
     assert (await both.verify("another"))["sub"] == "another"
     assert (await alone.verify(made))["sub"] == "munge:alice"

@@ -409,6 +409,44 @@ def test_which_sign_in_goes_first(room: Room) -> None:
     assert room.warnings(f"api: {{{OIDC}, {TLS}, rest_listen: '0.0.0.0:443'}}") == []
 
 
+@pytest.mark.spec("TRY-4", "OPS-7")
+@pytest.mark.threat("slurm-token")
+def test_slurm_tokens_need_a_slurmrestd_that_can_judge_them(room: Room) -> None:
+    (room.folder / "token").write_text("x")
+    (room.folder / "token").chmod(0o600)
+    key = "api.slurm_tokens_url"
+    asked = "token_file: token, user: lattice"
+    api = "api: {slurm_tokens: true"
+    plain = f"slurm: {{rest_url: 'http://rest.example:6820', {asked}}}\n"
+    sealed = plain.replace("http://", "https://")
+    assert room.problems(f"{api}}}") == [
+        f"{key}: is needed: slurm.rest_url answers without a token, so it judges none"
+    ]
+    assert room.problems(f"{plain}{api}}}", slurm=False) == [
+        f"{key}: is needed: people's tokens would go to slurm.rest_url in plain text"
+    ]
+    assert room.problems(f"{sealed}{api}}}", slurm=False) == []
+    for url in ("http://rest.example:6820", "unix:jwt.sock", "ftp://x"):
+        (problem,) = room.problems(f"{api}, slurm_tokens_url: '{url}'}}")
+        assert problem.startswith(key)
+    for url in ("http://127.0.0.1:6820", "unix:/run/jwt.sock", "https://rest.example:6820"):
+        assert room.problems(f"{api}, slurm_tokens_url: '{url}'}}") == []
+    alone = room.check(f"{api}, slurm_tokens_url: 'unix:/run/jwt.sock', administrators: [carol]}}")
+    assert alone.warnings == ()
+    assert alone.config is not None
+    assert alone.config.api.auth is AuthMode.SLURM
+
+
+@pytest.mark.spec("TRY-4", "OPS-7")
+def test_what_is_set_for_sign_ins_that_nobody_is_offered(room: Room) -> None:
+    (without, *_) = room.warnings(f"api: {{{OIDC}, slurm_tokens_url: 'unix:/run/jwt.sock'}}")
+    assert without == "api.slurm_tokens_url: is not used: api.slurm_tokens is not set"
+    (unused, *_) = room.warnings(f"api: {{{OIDC}, administrators: [carol]}}")
+    assert unused == (
+        "api.administrators: is not used: neither api.munge nor api.slurm_tokens is set"
+    )
+
+
 @pytest.mark.spec("AUTH-5", "OPS-7")
 @pytest.mark.threat("id-token")
 def test_an_audience_that_id_tokens_have_is_named(room: Room) -> None:

@@ -642,6 +642,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.SignInByMungeRequest(),
     ),
+    "lattice.v1.IdentityService/SignInBySlurmToken": (
+        identity_pb2_grpc.IdentityServiceStub,
+        identity_pb2.SignInBySlurmTokenRequest(),
+    ),
     "lattice.v1.IdentityService/WhoAmI": (
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.WhoAmIRequest(),
@@ -704,6 +708,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
 # What a caller who passes the guard is told, where it is not OK: nothing there, or a wrong token.
 BEHIND_THE_GUARD = {
     "lattice.v1.IdentityService/SignInByMunge": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.IdentityService/SignInBySlurmToken": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.AgentService/Enrol": grpc.StatusCode.PERMISSION_DENIED,
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,

@@ -22,6 +22,7 @@ PUBLIC = {
     "/v1/openapi.json",
     "/v1/auth/discovery",
     "/v1/auth/munge",
+    "/v1/auth/slurm",
     "/v1/agents/enrol",
 }
 

@@ -143,6 +143,18 @@ def test_answers_that_do_not_fit(site: Site, flags: tuple[str, ...]) -> None:
     assert site.contents() == {}
 
 
+@pytest.mark.spec("OPS-8", "TRY-4")
+def test_a_site_without_munge_signs_in_by_slurm_tokens(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (site.programs / "unmunge").unlink()
+    assert site.set_up("--slurm-tokens", "unix:/run/lattice-slurmrestd-jwt/socket") == 0
+    api = site.config["api"]
+    assert (api["munge"], api["slurm_tokens"], api["administrators"]) == (False, True, ["root"])
+    assert api["slurm_tokens_url"] == "unix:/run/lattice-slurmrestd-jwt/socket"
+    assert "lattice login --flow slurm" in capsys.readouterr().out
+
+
 @pytest.mark.spec("OPS-8", "OPS-7")
 def test_a_configuration_that_the_server_accepts(site: Site) -> None:
     assert site.set_up() == 0

@@ -72,6 +72,7 @@ class _Envelope(msgspec.Struct):
     last_update: msgspec.Raw = msgspec.Raw(b"null")
     jobs: list[msgspec.Raw] | None = None
     nodes: list[msgspec.Raw] | None = None
+    licenses: list[msgspec.Raw] | None = None
     accounts: list[msgspec.Raw] | None = None
     associations: list[msgspec.Raw] | None = None
 

@@ -16,6 +16,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from lattice.adapters.slurm.http_client import Exchange, HttpExchange, RestReply, TooLarge
 from lattice.base.errors import ConfigurationError, Unavailable
 
+USER_HEADER = "X-SLURM-USER-NAME"
+TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
 _UNIX = "unix:"
 _PORTS = {"http": 80, "https": 443}
 _TOKEN_LIMIT_BYTES = 16_384
@@ -32,13 +34,16 @@ class SlurmRest:
         address: str,
         *,
         user: str = "",
+        token: str = "",
         token_file: Path | None = None,
         ca_file: Path | None = None,
         exchange: Exchange | None = None,
     ) -> None:
+        """`token` never changes; one in `token_file` may."""
         self.address = address
         self._failures = 0
         self._user = user
+        self._fixed_token = token
         self._token = _TokenFile(token_file) if token_file else None
         self._exchange = exchange or _exchange(address, ca_file)
 
@@ -49,16 +54,18 @@ class SlurmRest:
         *,
         timeout_s: float,
         limit_bytes: int = 64 * _MEBIBYTE,
+        caller: Mapping[str, str] | None = None,
     ) -> RestReply:
         """Send a request; `timeout_s` is for the whole exchange. Raises `Unavailable`.
 
-        A parameter with several values is repeated.
+        A parameter with several values is repeated. `caller`: the headers that say who asks, in
+        place of the client's own.
         """
         # slurmrestd parses the query itself and accepts neither a bare comma nor a bare colon.
         query = "?" + urlencode(params, doseq=True, quote_via=quote, safe="") if params else ""
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._exchange.get(path + query, self._headers(), limit_bytes)
+                reply = await self._exchange.get(path + query, self._headers(caller), limit_bytes)
         except TimeoutError:
             raise Unavailable(
                 f"slurmrestd gave no answer to {path} within {timeout_s:g} s",
@@ -82,12 +89,14 @@ class SlurmRest:
             )
         return reply
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, caller: Mapping[str, str] | None) -> dict[str, str]:
         headers = {"Accept": "application/json"}
+        if caller is not None:
+            return headers | dict(caller)
         if self._user:
-            headers["X-SLURM-USER-NAME"] = self._user
-        if self._token:
-            headers["X-SLURM-USER-TOKEN"] = self._token.read()
+            headers[USER_HEADER] = self._user
+        if token := self._token.read() if self._token else self._fixed_token:
+            headers[TOKEN_HEADER] = token
         return headers
 
     @property

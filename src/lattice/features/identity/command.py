@@ -11,11 +11,11 @@ from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
 from lattice.base.shell import Shell
 from lattice.base.text import inert
 from lattice.domain.munge_claim import MUNGE
-from lattice.domain.signin import DeviceCode, IdentityProvider, Locker, Tokens
+from lattice.domain.signin import SLURM, DeviceCode, IdentityProvider, Locker, Tokens
 from lattice.features.identity import operations, render
 from lattice.features.identity.model import AuthDiscovery
 
-_FLOWS = ("pkce", "device", "manual", MUNGE)
+_FLOWS = ("pkce", "device", "manual", MUNGE, SLURM)
 _NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
 
 
@@ -37,6 +37,9 @@ class SignInShell(Shell, Protocol):
     def munge_tokens(self, cluster: str) -> Tokens:
         """Return the tokens of a sign-in by MUNGE to a cluster."""
 
+    def slurm_tokens(self) -> Tokens:
+        """Return the tokens of a sign-in by a Slurm token."""
+
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
         """Return a client of the provider that the server names."""
 
@@ -55,6 +58,14 @@ def login(
     discovery = shell.call(operations.auth_discovery())
     if flow == MUNGE or (flow is None and not discovery.issuer and discovery.munge):
         return _by_munge(shell, discovery)
+    if flow == SLURM:
+        return _by_slurm_token(shell, discovery)
+    if not discovery.issuer and discovery.slurm:
+        # Never by itself: who has a Slurm token is its user for Slurm, too.
+        raise ConfigurationError(
+            "People sign in to this server by a Slurm token.",
+            hint="Run `lattice login --flow slurm`, on a host with scontrol.",
+        )
     if not discovery.issuer:
         raise ConfigurationError(
             "This server has no identity provider, so there is nobody to sign in with.",
@@ -75,6 +86,18 @@ def _by_munge(shell: SignInShell, discovery: AuthDiscovery) -> int:
         )
     tokens = shell.munge_tokens(discovery.munge)
     shell.locker.keep(tokens, issuer=MUNGE, client_id=discovery.munge)
+    return _greet(shell)
+
+
+def _by_slurm_token(shell: SignInShell, discovery: AuthDiscovery) -> int:
+    if not discovery.slurm:
+        raise ConfigurationError(
+            "This server offers no signing in by Slurm tokens.",
+            hint="Its administrator sets `slurm_tokens: true`; or sign in with `lattice login` "
+            "alone.",
+        )
+    tokens = shell.slurm_tokens()
+    shell.locker.keep(tokens, issuer=SLURM, client_id=discovery.slurm)
     return _greet(shell)
 
 
@@ -147,7 +170,7 @@ def logout(shell: SignInShell) -> int:
     if not tokens:
         shell.note("Nobody was logged in.")
         return 0
-    if issuer == MUNGE:
+    if issuer in {MUNGE, SLURM}:
         shell.note("Logged out: tokens deleted; a copy of one ends by itself.")
         return 0
     try:
@@ -182,7 +205,8 @@ LOGIN = Command(
     "alone. They are renewed in silence until the provider ends the session.\n\n"
     "pkce opens a browser here. device shows a code to enter on any other device, and is taken "
     "where no browser can open. manual prints an address and reads back where it led. munge asks "
-    "for nothing, on hosts of the cluster, where the site offers it.",
+    "for nothing, on hosts of the cluster, where the site offers it. slurm sends a token of "
+    "`scontrol token`, or the one in SLURM_JWT, which the server does not keep.",
     run=login,
     params=(
         Option("--flow", choices=_FLOWS, help="How to sign in; found out unless given."),

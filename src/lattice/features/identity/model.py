@@ -15,6 +15,8 @@ class AuthDiscovery:
     issuer: str
     munge: str = ""
     """The cluster's id, to sign in to by MUNGE on its hosts; empty: not offered."""
+    slurm: str = ""
+    """The same, to sign in to by a Slurm token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

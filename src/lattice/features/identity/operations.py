@@ -18,6 +18,13 @@ class MungeCredential:
     credential: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmToken:
+    """What `scontrol token` prints after `SLURM_JWT=`."""
+
+    token: str = field(repr=False)
+
+
 _SERVICE = "lattice.v1.IdentityService/"
 
 GET_AUTH_DISCOVERY = Operation(
@@ -32,6 +39,14 @@ SIGN_IN_BY_MUNGE = Operation(
     method="POST",
     path="/auth/munge",
     request=MungeCredential,
+    answer=SignedIn,
+    largest_body_bytes=8 * 1024,
+)
+SIGN_IN_BY_SLURM_TOKEN = Operation(
+    rpc=_SERVICE + "SignInBySlurmToken",
+    method="POST",
+    path="/auth/slurm",
+    request=SlurmToken,
     answer=SignedIn,
     largest_body_bytes=8 * 1024,
 )
@@ -53,6 +68,11 @@ def auth_discovery() -> Call[AuthDiscovery]:
 def sign_in_by_munge(credential: str) -> Call[SignedIn]:
     """Get a token for a MUNGE credential; needs no token."""
     return SIGN_IN_BY_MUNGE.call(MungeCredential(credential=credential))._replace(anonymous=True)
+
+
+def sign_in_by_slurm_token(token: str) -> Call[SignedIn]:
+    """Get a token for a Slurm token; needs no other."""
+    return SIGN_IN_BY_SLURM_TOKEN.call(SlurmToken(token=token))._replace(anonymous=True)
 
 
 def whoami() -> Call[Identity]:

@@ -7,23 +7,32 @@ from lattice.features.identity.model import AuthDiscovery
 from lattice.features.identity.operations import (
     GET_AUTH_DISCOVERY,
     SIGN_IN_BY_MUNGE,
+    SIGN_IN_BY_SLURM_TOKEN,
     WHO_AM_I,
 )
-from lattice.features.identity.service import IdentityService, MungeSignIn
+from lattice.features.identity.service.identity import IdentityService
+from lattice.features.identity.service.munge import MungeSignIn
+from lattice.features.identity.service.slurm_token import SlurmSignIn
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 
 
 def wire(
-    foundation: Foundation, discovery: AuthDiscovery, munge: MungeSignIn | None = None
+    foundation: Foundation,
+    discovery: AuthDiscovery,
+    munge: MungeSignIn | None = None,
+    slurm: SlurmSignIn | None = None,
 ) -> Wiring:
     """Return the feature's part of the server."""
-    service = IdentityService(foundation.scheduler, discovery, munge)
+    service = IdentityService(foundation.scheduler, discovery, munge, slurm)
     return Wiring(
         bindings=(
             GET_AUTH_DISCOVERY.to(lambda _actor, _asked: service.discovery()),
             SIGN_IN_BY_MUNGE.to(
                 lambda _, asked: service.sign_in_by_munge(asked.credential, caller_address())
+            ),
+            SIGN_IN_BY_SLURM_TOKEN.to(
+                lambda _, asked: service.sign_in_by_slurm_token(asked.token, caller_address())
             ),
             WHO_AM_I.to(lambda actor, _: service.whoami(actor)),
         )

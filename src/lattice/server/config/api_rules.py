@@ -22,6 +22,7 @@ from lattice.base.config_checks import (
     check_authority,
     check_file,
     check_url,
+    is_plain_outside,
 )
 from lattice.base.metrics_endpoint import metrics_address
 from lattice.base.signatures import SigningKey
@@ -123,11 +124,33 @@ def judge_munge(config: ServerConfig, report: ConfigReport) -> None:
     api = config.api
     if api.munge_socket is not None and not api.munge:
         report.warning("api.munge_socket", "is not used: api.munge is not set")
-    if api.administrators and not api.munge:
-        report.warning("api.administrators", "is not used: api.munge is not set")
+    if api.administrators and not api.issues_tokens:
+        text = "is not used: neither api.munge nor api.slurm_tokens is set"
+        report.warning("api.administrators", text)
     for user in api.administrators:
         if not _UNIX_USER.fullmatch(user):
             report.problem("api.administrators", f"{user[:60]!r} is no Unix user name")
+
+
+def judge_slurm_tokens(config: ServerConfig, report: ConfigReport) -> None:
+    """A slurmrestd must judge people's tokens, and nobody may read them on the way to it."""
+    api, path = config.api, "api.slurm_tokens_url"
+    if not api.slurm_tokens:
+        if api.slurm_tokens_url is not None:
+            report.warning(path, "is not used: api.slurm_tokens is not set")
+        return
+    if api.slurm_tokens_url is None:
+        if config.slurm.token_file is None:
+            text = "is needed: slurm.rest_url answers without a token, so it judges none"
+            report.problem(path, text, "api.slurm_tokens")
+        elif is_plain_outside(config.slurm.rest_url):
+            text = "is needed: people's tokens would go to slurm.rest_url in plain text"
+            report.problem(path, text, "slurm.rest_url")
+    elif api.slurm_tokens_url.startswith("unix:"):
+        if not api.slurm_tokens_url.removeprefix("unix:").startswith("/"):
+            report.problem(path, "unix: is followed by an absolute path")
+    else:
+        check_url(path, api.slurm_tokens_url, report, outside=("https",))
 
 
 def _provider(api: ApiSection, report: ConfigReport) -> None:

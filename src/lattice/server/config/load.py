@@ -33,7 +33,13 @@ from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
 from lattice.features.state.section import judge_backup
-from lattice.server.config.api_rules import judge_api, judge_identity, judge_munge, judge_spiffe
+from lattice.server.config.api_rules import (
+    judge_api,
+    judge_identity,
+    judge_munge,
+    judge_slurm_tokens,
+    judge_spiffe,
+)
 from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
 
@@ -91,6 +97,7 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     judge_identity(config, report)
     judge_spiffe(config, report)
     judge_munge(config, report)
+    judge_slurm_tokens(config, report)
     _slurm(config, report)
     judge_gate(config, report)
     _vclusters(config, report)

@@ -45,6 +45,7 @@ class AuthMode(StrEnum):
     ISSUER = "issuer"
     HMAC = "hmac"
     MUNGE = "munge"
+    SLURM = "slurm"
     NONE = "none"
 
 
@@ -164,7 +165,21 @@ class ApiSection:
     )
     munge_socket: Path | None = setting(None, "The socket of munged. Not set: its usual one.")
     munge_hours: int = setting(
-        12, "How long such a sign-in lasts. It is renewed in silence.", least=1, most=168
+        12,
+        "How long such a sign-in lasts, and at most one by a Slurm token. It is renewed in "
+        "silence.",
+        least=1,
+        most=168,
+    )
+    slurm_tokens: bool = setting(
+        False,
+        "Let people sign in by a Slurm token (`scontrol token`), as its user. The sign-in ends "
+        "with the token or before. Needs `identity`, or `--single`.",
+    )
+    slurm_tokens_url: str | None = setting(
+        None,
+        "The slurmrestd that judges such tokens, with `-a rest_auth/jwt` alone: `unix:/path`, "
+        "`https://…`, or `http://…` on loopback. Not set: `slurm.rest_url`.",
     )
     public_names: tuple[str, ...] = setting(
         (),
@@ -172,7 +187,9 @@ class ApiSection:
         "signing in by MUNGE behind a proxy.",
     )
     administrators: tuple[str, ...] = setting(
-        (), "Unix users who are system administrators when they have signed in by MUNGE."
+        (),
+        "Unix users who are system administrators when they have signed in by MUNGE or by a "
+        "Slurm token.",
     )
     user_claim: str = setting("preferred_username", "The claim that names the Unix user.")
     tenant_claim: str = setting("tenant", "The claim that names the tenant.")
@@ -213,7 +230,14 @@ class ApiSection:
             return AuthMode.ISSUER
         if self.oidc_hmac_secret is not None:
             return AuthMode.HMAC
-        return AuthMode.MUNGE if self.munge else AuthMode.NONE
+        if self.munge:
+            return AuthMode.MUNGE
+        return AuthMode.SLURM if self.slurm_tokens else AuthMode.NONE
+
+    @property
+    def issues_tokens(self) -> bool:
+        """True if people sign in with tokens that servers issue themselves."""
+        return self.munge or self.slurm_tokens
 
     @property
     def audience(self) -> str | None:

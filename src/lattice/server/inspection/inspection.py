@@ -79,6 +79,7 @@ class ServerInspection:
         return SignInFacts(
             mode=api.auth.value,
             munge=api.munge,
+            slurm_tokens=api.slurm_tokens,
             encrypts=api.tls_cert is not None,
             loopback=api.rest_listen.is_loopback and api.grpc_listen.is_loopback,
             development_token=self._ground.config.identity.development_token is not None,
@@ -193,6 +194,12 @@ class ServerInspection:
         except BadCredential as fault:
             raise Unavailable(str(fault)) from None
         return user
+
+    async def token_judge(self) -> str:
+        judge = self._ground.token_judge
+        if judge is None:
+            raise NotUsed("nobody signs in by a Slurm token (api.slurm_tokens)")
+        return await judge.check()
 
     async def replicas(self) -> tuple[ReplicaFacts, ...]:
         identity, view = self._ground.cluster.identity, self._ground.cluster.view

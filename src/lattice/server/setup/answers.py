@@ -30,6 +30,8 @@ class Answers:
     account: str
     """The Unix user of the server."""
     munge: bool
+    slurm_tokens: str = ""
+    """The slurmrestd that judges Slurm tokens, as a URL; empty: nobody signs in by one."""
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_audience: str = ""
@@ -63,6 +65,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--state", type=Path, default=Path("/var/lib/lattice"), metavar="DIR", help="state folder")
     add("--account", default="lattice", metavar="USER", help="the Unix user of the server")
     add("--no-munge", action="store_true", help="nobody signs in by MUNGE")
+    add(
+        "--slurm-tokens",
+        default="",
+        metavar="URL",
+        help="people sign in by Slurm tokens, which this slurmrestd with rest_auth/jwt judges",
+    )
     for name, what in (
         ("issuer", "the identity provider"),
         ("client-id", "the client that people sign in as"),

@@ -27,6 +27,8 @@ def setup(arguments: Sequence[str]) -> int:
     _check(facts, options)
     if options.dry_run:
         return 0
+    # Offered without unmunge, each sign-in would fail.
+    options.no_munge = options.no_munge or facts.munge is None
     if facts.hidden and options.operator:
         _grant_operator(options.account)
     found = answers(options, _default if options.yes else ask_person)
@@ -78,10 +80,11 @@ def _check(facts: SiteFacts, options: argparse.Namespace) -> None:
             hint="Install it (Debian: slurmrestd, RHEL: slurm-slurmrestd), or name one that runs "
             "by --slurmrestd.",
         )
-    if facts.munge is None and not options.no_munge and not options.oidc_issuer:
+    provided = options.oidc_issuer or options.slurm_tokens
+    if facts.munge is None and not options.no_munge and not provided:
         raise ConfigurationError(
             "There is no unmunge on this machine, and no identity provider is named.",
-            hint="Install munge, or give --oidc-issuer and --oidc-client-id.",
+            hint="Install munge, or give --oidc-issuer and --oidc-client-id, or --slurm-tokens.",
         )
 
 
@@ -100,6 +103,9 @@ def _next_steps(found: Answers, facts: SiteFacts, options: argparse.Namespace) -
     begin = (
         "" if found.is_single else "  sudo -u lattice lattice-server --bootstrap   # once a site\n"
     )
+    login = "  lattice login"
+    if found.slurm_tokens and not (found.munge or found.oidc_issuer):
+        login += " --flow slurm"
     right = ""
     if facts.hidden and not options.operator:
         right = f"\nSlurm: {facts.hidden}\nor run this again with --operator.\n"
@@ -107,7 +113,7 @@ def _next_steps(found: Answers, facts: SiteFacts, options: argparse.Namespace) -
         "Next:\n"
         f"{begin}"
         "  systemctl enable --now lattice-server lattice-gate\n"
-        f"  lattice login                                # as {found.administrator}\n"
+        f"{login:<47}# as {found.administrator}\n"
         "  lattice admin doctor\n"
         "  lattice admin enrol 'NODES' >join.key        # then the agent's package on each node\n"
         f"{right}"

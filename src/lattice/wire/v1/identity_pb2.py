@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/identity.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\"\x19\n\x17GetAuthDiscoveryRequest\"R\n\rAuthDiscovery\x12\x0f\n\x07idp_url\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06issuer\x18\x03 \x01(\t\x12\r\n\x05munge\x18\x04 \x01(\t\"*\n\x14SignInByMungeRequest\x12\x12\n\ncredential\x18\x01 \x01(\t\";\n\x08SignedIn\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nlifetime_s\x18\x03 \x01(\r\"\x0f\n\rWhoAmIRequest\"\xdc\x01\n\x08Identity\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x1e\n\x04user\x18\x02 \x01(\x0b\x32\x10.lattice.v1.Fact\x12 \n\x06tenant\x18\x03 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x1e\n\x04role\x18\x04 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x13\n\x0b\x63oordinates\x18\x06 \x03(\t\x12+\n\x07\x65xpires\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\"%\n\x04\x46\x61\x63t\x12\r\n\x05value\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t2\xfb\x01\n\x0fIdentityService\x12X\n\x10GetAuthDiscovery\x12#.lattice.v1.GetAuthDiscoveryRequest\x1a\x19.lattice.v1.AuthDiscovery\"\x04\x98\xe5\x18\x01\x12M\n\rSignInByMunge\x12 .lattice.v1.SignInByMungeRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12?\n\x06WhoAmI\x12\x19.lattice.v1.WhoAmIRequest\x1a\x14.lattice.v1.Identity\"\x04\x98\xe5\x18\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/identity.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\"\x19\n\x17GetAuthDiscoveryRequest\"a\n\rAuthDiscovery\x12\x0f\n\x07idp_url\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06issuer\x18\x03 \x01(\t\x12\r\n\x05munge\x18\x04 \x01(\t\x12\r\n\x05slurm\x18\x05 \x01(\t\"*\n\x14SignInByMungeRequest\x12\x12\n\ncredential\x18\x01 \x01(\t\"*\n\x19SignInBySlurmTokenRequest\x12\r\n\x05token\x18\x01 \x01(\t\";\n\x08SignedIn\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nlifetime_s\x18\x03 \x01(\r\"\x0f\n\rWhoAmIRequest\"\xdc\x01\n\x08Identity\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x1e\n\x04user\x18\x02 \x01(\x0b\x32\x10.lattice.v1.Fact\x12 \n\x06tenant\x18\x03 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x1e\n\x04role\x18\x04 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x13\n\x0b\x63oordinates\x18\x06 \x03(\t\x12+\n\x07\x65xpires\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\"%\n\x04\x46\x61\x63t\x12\r\n\x05value\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t2\xd4\x02\n\x0fIdentityService\x12X\n\x10GetAuthDiscovery\x12#.lattice.v1.GetAuthDiscoveryRequest\x1a\x19.lattice.v1.AuthDiscovery\"\x04\x98\xe5\x18\x01\x12M\n\rSignInByMunge\x12 .lattice.v1.SignInByMungeRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12W\n\x12SignInBySlurmToken\x12%.lattice.v1.SignInBySlurmTokenRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12?\n\x06WhoAmI\x12\x19.lattice.v1.WhoAmIRequest\x1a\x14.lattice.v1.Identity\"\x04\x98\xe5\x18\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,22 +37,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IDENTITYSERVICE'].methods_by_name['GetAuthDiscovery']._serialized_options = b'\230\345\030\001'
   _globals['_IDENTITYSERVICE'].methods_by_name['SignInByMunge']._loaded_options = None
   _globals['_IDENTITYSERVICE'].methods_by_name['SignInByMunge']._serialized_options = b'\230\345\030\001'
+  _globals['_IDENTITYSERVICE'].methods_by_name['SignInBySlurmToken']._loaded_options = None
+  _globals['_IDENTITYSERVICE'].methods_by_name['SignInBySlurmToken']._serialized_options = b'\230\345\030\001'
   _globals['_IDENTITYSERVICE'].methods_by_name['WhoAmI']._loaded_options = None
   _globals['_IDENTITYSERVICE'].methods_by_name['WhoAmI']._serialized_options = b'\230\345\030\002'
   _globals['_GETAUTHDISCOVERYREQUEST']._serialized_start=100
   _globals['_GETAUTHDISCOVERYREQUEST']._serialized_end=125
   _globals['_AUTHDISCOVERY']._serialized_start=127
-  _globals['_AUTHDISCOVERY']._serialized_end=209
-  _globals['_SIGNINBYMUNGEREQUEST']._serialized_start=211
-  _globals['_SIGNINBYMUNGEREQUEST']._serialized_end=253
-  _globals['_SIGNEDIN']._serialized_start=255
-  _globals['_SIGNEDIN']._serialized_end=314
-  _globals['_WHOAMIREQUEST']._serialized_start=316
-  _globals['_WHOAMIREQUEST']._serialized_end=331
-  _globals['_IDENTITY']._serialized_start=334
-  _globals['_IDENTITY']._serialized_end=554
-  _globals['_FACT']._serialized_start=556
-  _globals['_FACT']._serialized_end=593
-  _globals['_IDENTITYSERVICE']._serialized_start=596
-  _globals['_IDENTITYSERVICE']._serialized_end=847
+  _globals['_AUTHDISCOVERY']._serialized_end=224
+  _globals['_SIGNINBYMUNGEREQUEST']._serialized_start=226
+  _globals['_SIGNINBYMUNGEREQUEST']._serialized_end=268
+  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_start=270
+  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_end=312
+  _globals['_SIGNEDIN']._serialized_start=314
+  _globals['_SIGNEDIN']._serialized_end=373
+  _globals['_WHOAMIREQUEST']._serialized_start=375
+  _globals['_WHOAMIREQUEST']._serialized_end=390
+  _globals['_IDENTITY']._serialized_start=393
+  _globals['_IDENTITY']._serialized_end=613
+  _globals['_FACT']._serialized_start=615
+  _globals['_FACT']._serialized_end=652
+  _globals['_IDENTITYSERVICE']._serialized_start=655
+  _globals['_IDENTITYSERVICE']._serialized_end=995
 # @@protoc_insertion_point(module_scope)

@@ -42,11 +42,14 @@ class AuthDiscovery(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     ISSUER_FIELD_NUMBER: _builtins.int
     MUNGE_FIELD_NUMBER: _builtins.int
+    SLURM_FIELD_NUMBER: _builtins.int
     idp_url: _builtins.str
     client_id: _builtins.str
     issuer: _builtins.str
     munge: _builtins.str
     """The cluster's id, to sign in to by MUNGE on its hosts; empty: not offered."""
+    slurm: _builtins.str
+    """The cluster's id, to sign in to by a Slurm token; empty: not offered."""
     def __init__(
         self,
         *,
@@ -54,10 +57,11 @@ class AuthDiscovery(_message.Message):
         client_id: _builtins.str = ...,
         issuer: _builtins.str = ...,
         munge: _builtins.str = ...,
+        slurm: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "idp_url", b"idp_url", "issuer", b"issuer", "munge", b"munge"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "idp_url", b"idp_url", "issuer", b"issuer", "munge", b"munge", "slurm", b"slurm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -82,6 +86,26 @@ class SignInByMungeRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SignInByMungeRequest: _TypeAlias = SignInByMungeRequest  # noqa: Y015
+
+@_typing.final
+class SignInBySlurmTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """What `scontrol token` prints after `SLURM_JWT=`."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignInBySlurmTokenRequest: _TypeAlias = SignInBySlurmTokenRequest  # noqa: Y015
 
 @_typing.final
 class SignedIn(_message.Message):

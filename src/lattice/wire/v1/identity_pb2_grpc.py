@@ -44,6 +44,11 @@ class IdentityServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
                 _registered_method=True)
+        self.SignInBySlurmToken = channel.unary_unary(
+                '/lattice.v1.IdentityService/SignInBySlurmToken',
+                request_serializer=lattice_dot_v1_dot_identity__pb2.SignInBySlurmTokenRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
+                _registered_method=True)
         self.WhoAmI = channel.unary_unary(
                 '/lattice.v1.IdentityService/WhoAmI',
                 request_serializer=lattice_dot_v1_dot_identity__pb2.WhoAmIRequest.SerializeToString,
@@ -67,6 +72,13 @@ class IdentityServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SignInBySlurmToken(self, request, context):
+        """The token is the permission; Slurm judges it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WhoAmI(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -84,6 +96,11 @@ def add_IdentityServiceServicer_to_server(servicer, server):
             'SignInByMunge': grpc.unary_unary_rpc_method_handler(
                     servicer.SignInByMunge,
                     request_deserializer=lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_identity__pb2.SignedIn.SerializeToString,
+            ),
+            'SignInBySlurmToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignInBySlurmToken,
+                    request_deserializer=lattice_dot_v1_dot_identity__pb2.SignInBySlurmTokenRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_identity__pb2.SignedIn.SerializeToString,
             ),
             'WhoAmI': grpc.unary_unary_rpc_method_handler(
@@ -145,6 +162,33 @@ class IdentityService(object):
             target,
             '/lattice.v1.IdentityService/SignInByMunge',
             lattice_dot_v1_dot_identity__pb2.SignInByMungeRequest.SerializeToString,
+            lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignInBySlurmToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.IdentityService/SignInBySlurmToken',
+            lattice_dot_v1_dot_identity__pb2.SignInBySlurmTokenRequest.SerializeToString,
             lattice_dot_v1_dot_identity__pb2.SignedIn.FromString,
             options,
             channel_credentials,

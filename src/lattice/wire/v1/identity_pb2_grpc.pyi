@@ -34,6 +34,8 @@ class IdentityServiceStub:
     GetAuthDiscovery: _grpc.UnaryUnaryMultiCallable[_identity_pb2.GetAuthDiscoveryRequest, _identity_pb2.AuthDiscovery]
     SignInByMunge: _grpc.UnaryUnaryMultiCallable[_identity_pb2.SignInByMungeRequest, _identity_pb2.SignedIn]
     """The credential is the permission."""
+    SignInBySlurmToken: _grpc.UnaryUnaryMultiCallable[_identity_pb2.SignInBySlurmTokenRequest, _identity_pb2.SignedIn]
+    """The token is the permission; Slurm judges it."""
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_identity_pb2.WhoAmIRequest, _identity_pb2.Identity]
 
 @_typing.type_check_only
@@ -42,6 +44,8 @@ class IdentityServiceAsyncStub(IdentityServiceStub):
     GetAuthDiscovery: _aio.UnaryUnaryMultiCallable[_identity_pb2.GetAuthDiscoveryRequest, _identity_pb2.AuthDiscovery]  # type: ignore[assignment]
     SignInByMunge: _aio.UnaryUnaryMultiCallable[_identity_pb2.SignInByMungeRequest, _identity_pb2.SignedIn]  # type: ignore[assignment]
     """The credential is the permission."""
+    SignInBySlurmToken: _aio.UnaryUnaryMultiCallable[_identity_pb2.SignInBySlurmTokenRequest, _identity_pb2.SignedIn]  # type: ignore[assignment]
+    """The token is the permission; Slurm judges it."""
     WhoAmI: _aio.UnaryUnaryMultiCallable[_identity_pb2.WhoAmIRequest, _identity_pb2.Identity]  # type: ignore[assignment]
 
 class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,6 +63,14 @@ class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_identity_pb2.SignedIn, _abc.Awaitable[_identity_pb2.SignedIn]]:
         """The credential is the permission."""
+
+    @_abc_1.abstractmethod
+    def SignInBySlurmToken(
+        self,
+        request: _identity_pb2.SignInBySlurmTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_identity_pb2.SignedIn, _abc.Awaitable[_identity_pb2.SignedIn]]:
+        """The token is the permission; Slurm judges it."""
 
     @_abc_1.abstractmethod
     def WhoAmI(

@@ -101,6 +101,7 @@ class Site:
         self.agents.add("n2")
         self.inspection = InMemoryInspection(self.clock.now())
         self.inspection.facts["munge"] = NotUsed("nobody signs in by MUNGE")
+        self.inspection.facts["token_judge"] = NotUsed("nobody signs in by a Slurm token")
         self.inspection.facts["object_folder"] = NotUsed("no folder")
         self.without_gate = False
         self.version = "1.0"
@@ -162,7 +163,7 @@ async def test_a_single_server_has_thirty_checks_some_of_them_off(site: Site) ->
     facts["members"] = NotUsed("no etcd")
     facts["people_certificate"] = NotUsed("no TLS")
     facts["provider_keys"] = NotUsed("no provider")
-    facts["sign_in"] = SignInFacts(mode="munge", encrypts=False, loopback=True)
+    facts["sign_in"] = SignInFacts(mode="munge", munge=True, encrypts=False, loopback=True)
     facts["munge"] = "lattice"
     site.metrics = None
     found = await site.examine()
@@ -489,6 +490,11 @@ async def test_sudo_in_a_unit_that_forbids_it_is_not_ok(site: Site) -> None:
         (SignInFacts(mode="issuer"), "by an identity provider"),
         (SignInFacts(mode="issuer", munge=True), "by an identity provider and by MUNGE"),
         (SignInFacts(mode="munge", munge=True), "by MUNGE"),
+        (SignInFacts(mode="slurm", slurm_tokens=True), "by a Slurm token"),
+        (
+            SignInFacts(mode="issuer", munge=True, slurm_tokens=True),
+            "by an identity provider and by MUNGE and by a Slurm token",
+        ),
     ],
 )
 async def test_both_ways_to_sign_in_are_shown(
@@ -497,6 +503,16 @@ async def test_both_ways_to_sign_in_are_shown(
     site.inspection.facts["sign_in"] = settings
     found = {each.id: each for each in (await site.examine()).checks}
     assert found["sign_in.mode"].evidence == evidence
+
+
+@pytest.mark.spec("OPS-8", "TRY-4")
+async def test_a_slurmrestd_that_judges_no_tokens_is_a_failure(site: Site) -> None:
+    site.inspection.facts["token_judge"] = Unavailable("slurmrestd answers without a token")
+    found = await site.problems()
+    assert states(found) == {"sign_in.slurm_tokens": "failed"}
+    assert "rest_auth/jwt" in found["sign_in.slurm_tokens"].remedy
+    site.inspection.facts["token_judge"] = "unix:/run/jwt"
+    assert states(await site.problems()) == {}
 
 
 def test_a_gate_that_fails_is_named_by_its_unit() -> None:

@@ -91,6 +91,9 @@ class SignInShell(FakeShell):
     def munge_tokens(self, cluster: str) -> Tokens:
         return Tokens(access=f"munge for {cluster}", refresh="munge")
 
+    def slurm_tokens(self) -> Tokens:
+        return Tokens(access="own", refresh="slurm")
+
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> Provider:  # noqa: ARG002
         return self.identity_provider
 
@@ -189,6 +192,43 @@ def test_logout_after_munge_asks_no_provider() -> None:
     assert logout(shell) == 0
     assert shell.notes == ["Logged out: tokens deleted; a copy of one ends by itself."]
     assert shell.identity_provider.used == []
+
+
+BY_SLURM: dict[str, Any] = {"idp_url": "", "client_id": "", "issuer": "", "slurm": "lab-1"}
+
+
+@pytest.mark.spec("TRY-4")
+@pytest.mark.parametrize(
+    "discovery", [BY_SLURM, DISCOVERY | {"slurm": "lab-1"}, BY_MUNGE | BY_SLURM]
+)
+def test_signing_in_by_a_slurm_token_and_out_again(discovery: dict[str, Any]) -> None:
+    shell = SignInShell(discovery)
+    assert sign_in(shell, flow="slurm") == 0
+    assert shell.locker.kept == ("own",)
+    assert shell.locker.issued_by == "slurm"
+    assert "Logged in as alice" in shell.out
+    assert logout(shell) == 0
+    assert shell.notes == ["Logged out: tokens deleted; a copy of one ends by itself."]
+    assert shell.identity_provider.used == []
+
+
+@pytest.mark.spec("TRY-4")
+@pytest.mark.threat("slurm-token")
+def test_no_server_gets_a_slurm_token_without_being_asked_to() -> None:
+    shell = SignInShell(BY_SLURM)
+    with pytest.raises(ConfigurationError, match="by a Slurm token") as refusal:
+        sign_in(shell)
+    assert "--flow slurm" in str(refusal.value.hint)
+    assert shell.locker.kept == ()
+    both = SignInShell(BY_MUNGE | {"slurm": "lab-1"})
+    sign_in(both)
+    assert both.locker.issued_by == "munge"
+
+
+@pytest.mark.spec("TRY-4")
+def test_slurm_tokens_where_the_server_does_not_take_them() -> None:
+    with pytest.raises(ConfigurationError, match="no signing in by Slurm tokens"):
+        sign_in(SignInShell(BY_MUNGE), flow="slurm")
 
 
 def test_environment_token_is_not_hidden_by_a_login() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lattice.access.actor import Actor, Role
 from lattice.features.identity.model import AuthDiscovery, Fact
-from lattice.features.identity.service import IdentityService
+from lattice.features.identity.service.identity import IdentityService
 from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock

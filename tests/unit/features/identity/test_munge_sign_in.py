@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from lattice.access.tokens import REFUSED, TokenRefused
@@ -11,7 +9,8 @@ from lattice.base.errors import RateLimited, UsageError
 from lattice.domain.munge_claim import MungeClaim
 from lattice.domain.peer import BadName
 from lattice.features.identity.model import AuthDiscovery
-from lattice.features.identity.service import IdentityService, MungeSignIn
+from lattice.features.identity.service.identity import IdentityService
+from lattice.features.identity.service.munge import MungeSignIn
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
@@ -30,10 +29,10 @@ class Reader:
 
 class Issuer:
     audience = "lab-1"
-    lifetime = timedelta(hours=12)
 
-    def issue(self, user: str) -> str:
-        return f"token of {user}"
+    def issue(self, user: str, origin: str, end: int | None = None) -> tuple[str, int]:
+        assert (origin, end) == ("munge", None)
+        return f"token of {user}", 43_200
 
 
 def sign_in() -> MungeSignIn:

@@ -233,11 +233,14 @@ class Examiner:
         return tuple(certificate_checks(facts))
 
     async def _sign_in(self) -> tuple[Check, ...]:
-        keys, munge = await asyncio.gather(
+        keys, munge, token_judge = await asyncio.gather(
             self._measure(self._inspection.provider_keys()),
             self._measure(self._inspection.munge()),
+            self._measure(self._inspection.token_judge()),
         )
-        facts = IdentityFacts(settings=self._inspection.sign_in, keys=keys, munge=munge)
+        facts = IdentityFacts(
+            settings=self._inspection.sign_in, keys=keys, munge=munge, token_judge=token_judge
+        )
         return tuple(identity_checks(facts))
 
     async def _server(self) -> tuple[Check, ...]:

@@ -100,9 +100,11 @@ class SignInFacts:
     """How people prove who they are."""
 
     mode: str
-    """`issuer`, `hmac`, `munge` or `none`."""
+    """`issuer`, `hmac`, `munge`, `slurm` or `none`."""
     munge: bool = False
     """People sign in by MUNGE, too."""
+    slurm_tokens: bool = False
+    """The same, by Slurm tokens."""
     encrypts: bool = True
     loopback: bool = False
     development_token: bool = False
@@ -210,6 +212,9 @@ class Inspection(Protocol):
 
     async def munge(self) -> str:
         """Encodes and decodes a credential as the server's own user, and returns that user."""
+
+    async def token_judge(self) -> str:
+        """Checks that the slurmrestd that judges Slurm tokens wants one; returns its address."""
 
     async def replicas(self) -> tuple[ReplicaFacts, ...]:
         """Calls every other server."""

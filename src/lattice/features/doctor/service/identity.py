@@ -12,6 +12,7 @@ from lattice.features.doctor.service.measured import Inspected, milliseconds
 MODE = Topic("sign_in.mode", "callers prove who they are")
 KEYS = Topic("sign_in.keys", "the identity provider gives its keys")
 MUNGE = Topic("sign_in.munge", "munged answers")
+SLURM_TOKENS = Topic("sign_in.slurm_tokens", "slurmrestd judges Slurm tokens")
 ENCRYPTED = Topic("sign_in.encrypted", "tokens are encrypted on their way")
 DEVELOPMENT = Topic("sign_in.development", "no development token is in force")
 
@@ -21,12 +22,14 @@ class IdentityFacts:
     settings: SignInFacts
     keys: Inspected[int]
     munge: Inspected[str]
+    token_judge: Inspected[str]
 
 
 def identity_checks(facts: IdentityFacts) -> Iterator[Check]:
     yield mode(facts.settings)
     yield keys(facts.keys)
     yield munge(facts.munge)
+    yield slurm_tokens(facts.token_judge)
     yield encrypted(facts.settings)
     yield development(facts.settings)
 
@@ -37,9 +40,12 @@ def mode(settings: SignInFacts) -> Check:
         return MODE.warning("every caller is the server's own user (no sign-in)", remedy)
     if settings.mode == "hmac":
         return MODE.warning("by a shared secret (api.oidc_hmac_secret), for development", remedy)
-    if settings.mode == "issuer":
-        return MODE.ok("by an identity provider" + (" and by MUNGE" if settings.munge else ""))
-    return MODE.ok("by MUNGE")
+    ways = (
+        (settings.mode == "issuer", "by an identity provider"),
+        (settings.munge, "by MUNGE"),
+        (settings.slurm_tokens, "by a Slurm token"),
+    )
+    return MODE.ok(" and ".join(text for offered, text in ways if offered))
 
 
 def keys(found: Inspected[int]) -> Check:
@@ -61,6 +67,19 @@ def munge(found: Inspected[str]) -> Check:
     if found.value is None:
         return MUNGE.failed(found.reason, "On the server's host: systemctl restart munge.")
     return MUNGE.ok(f"a credential of {found.value} was read in {milliseconds(found.took_s)}")
+
+
+def slurm_tokens(found: Inspected[str]) -> Check:
+    if found.off:
+        return SLURM_TOKENS.off(found.off)
+    if found.value is None:
+        return SLURM_TOKENS.failed(
+            found.reason,
+            "Name a slurmrestd that runs with -a rest_auth/jwt alone: api.slurm_tokens_url.",
+        )
+    return SLURM_TOKENS.ok(
+        f"{found.value} answers nobody without a token ({milliseconds(found.took_s)})"
+    )
 
 
 def encrypted(settings: SignInFacts) -> Check:

@@ -1,0 +1,1 @@
+"""The caller's identity, and a module for each proof that the servers themselves accept."""
