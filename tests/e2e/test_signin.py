@@ -195,8 +195,9 @@ def test_discovery_is_public(lab: Lab) -> None:
         ],
     )
     found = json.loads(answer.stdout)
-    # The cluster's id, where people may sign in by MUNGE.
-    assert found.pop("munge", "lab").startswith("lab")
+    # The cluster's id, where people may sign in by MUNGE or by a Slurm token.
+    for kind in ("munge", "slurm"):
+        assert found.pop(kind, "lab").startswith("lab")
     assert found == {
         "idp_url": "http://127.0.0.1:24000",
         "client_id": "lattice",
