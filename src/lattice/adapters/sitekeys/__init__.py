@@ -1,0 +1,1 @@
+"""The site's keys: in a file, or in a token behind PKCS#11."""
