@@ -13,6 +13,7 @@ from lab.laboratory import Lab
 from lab.slurm_config import SlurmFiles
 from lab.slurm_root import default_authentication
 from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = [
     pytest.mark.lab,
@@ -90,7 +91,7 @@ def test_login_by_munge_as_the_own_user_renewed_in_silence(lab: Lab, newcomer: P
     assert who["user"]["value"] == "alice"
     assert who["role"]["value"] == "User"
     job = lab.jobs.submit("alice", "--wrap", "sleep 60")
-    assert str(job) in newcomer.lattice("status").out
+    eventually(lambda: newcomer.lattice("status").out, lambda out: str(job) in out)
     # A sign-in that has ended is renewed by another credential, and nobody is asked.
     file = _stored(lab)
     before = json.loads(file.read_text())

@@ -15,6 +15,7 @@ from lab.laboratory import Lab
 from lab.slurm_config import SlurmFiles
 from lattice.adapters.oidc.strict import base64url, json_object
 from tests.e2e.people import Person
+from tests.eventually import eventually
 from tests.fakes.judging_slurmrestd import slurm_token
 
 pytestmark = [pytest.mark.lab, pytest.mark.story]
@@ -55,7 +56,7 @@ def test_login_by_a_slurm_token_that_is_nowhere_afterwards(lab: Lab, newcomer: P
     assert who["user"] == {"value": "alice", "source": "signed in by a Slurm token"}
     assert (who["sub"], who["role"]["value"]) == ("slurm:alice", "User")
     job = lab.jobs.submit("alice", "--wrap", "sleep 60")
-    assert str(job) in newcomer.lattice("status").out
+    eventually(lambda: newcomer.lattice("status").out, lambda out: str(job) in out)
     # A sign-in that has ended is renewed by another token, and nobody is asked.
     file = _stored(lab)
     before = json.loads(file.read_text())
