@@ -14,6 +14,7 @@ from lab.process import Process
 from lab.room import Room
 from lab.users import SERVER_USER
 from lattice.base.signatures import SigningKey
+from lattice.domain.administration import VerbGroup
 
 
 class Gate:
@@ -30,6 +31,8 @@ class Gate:
         # one, and isolated Python is how the unit of a real site starts it too.
         self.python = LAB_PYTHON
         """What runs it, from the next start on."""
+        self.allowed: tuple[str, ...] = tuple(group.value for group in VerbGroup)
+        """What administrators may change in Slurm, from the next start on."""
         self.process = Process(
             self.name,
             lambda: [
@@ -37,6 +40,7 @@ class Gate:
                 *("--socket", str(self.socket), "--allow-user", SERVER_USER),
                 *("--grant-keys", str(self.public_keys), "--slurm-conf", str(layout.slurm_conf)),
                 *("--timeout-s", "8"),
+                *(word for group in self.allowed for word in ("--allow", group)),
             ],
             layout,
             room,

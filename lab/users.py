@@ -123,7 +123,7 @@ def accounting() -> list[list[str]]:
         names = ",".join(person.name for person in PEOPLE if person.account == account)
         second.append(f"add user {names} account={account} qos=normal,low,high defaultqos=normal")
     # Below the root account, so that the server's own account is in no tenant.
-    second.append(f"add user {SERVER_USER} account=root adminlevel=administrator")
+    second.append(f"add user {SERVER_USER} account=root adminlevel=operator")
     second += [
         f"add coordinator accounts={account} names={person.name}"
         for person in PEOPLE

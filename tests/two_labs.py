@@ -14,7 +14,9 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _CONTRACTS = "tests/contract/"
-_IN_THE_LAB = tuple(f"{_CONTRACTS}test_{name}.py" for name in ("gate", "operator", "scheduler"))
+_IN_THE_LAB = tuple(
+    f"{_CONTRACTS}test_{name}.py" for name in ("administration", "gate", "operator", "scheduler")
+)
 
 _LONGEST = (
     "test_log_faults",

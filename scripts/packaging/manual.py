@@ -50,6 +50,7 @@ _FILES = {
     "lattice-helper": (
         ("/etc/lattice/grant-keys", "Public keys of the servers."),
         ("/etc/default/lattice-helper", "OPTIONS= for the unit of a node."),
+        ("/etc/default/lattice-gate", "OPTIONS= for the unit beside a server."),
         ("/run/lattice/helper.sock", "The socket beside an agent."),
         ("/run/lattice-gate/socket", "The socket beside a server."),
     ),

@@ -13,6 +13,7 @@ from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeOperator
 from lattice.features.nodes.service.drains import DrainTerms, FailedNodeDrain
+from tests.contract.gates import gate_administration
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -39,7 +40,7 @@ def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
     lab.jobs.cancel_all()
     commands = SlurmCommands(lab.layout.slurm_conf, prefix=lab.control.room.argv([]))
     try:
-        yield SlurmNodeOperator(commands)
+        yield SlurmNodeOperator(commands, gate_administration(lab))
     finally:
         lab.ctl(["scontrol", "update", "nodename=n[1-3]", "state=resume"], check=False)
 
@@ -48,21 +49,21 @@ def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
 async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
     everything = NodeSet(["n1", "n2", "n3"])
     assert await operator.states(everything) == dict.fromkeys(everything, NodeState.READY)
-    await operator.drain(NODES, "olga: 'bad' \"DIMM\" = 3; $(x) 日本")
-    await operator.drain(NODES, "again")
+    await operator.drain(NODES, "olga: 'bad' \"DIMM\" = 3; $(x) 日本", by="olga")
+    await operator.drain(NODES, "again", by="olga")
     assert await operator.states(everything) == {
         "n1": NodeState.DRAINED,
         "n2": NodeState.DRAINED,
         "n3": NodeState.READY,
     }
-    await operator.resume(NODES)
+    await operator.resume(NODES, by="olga")
     await until_ready(operator)
-    await operator.disable(NODES, "olga: smoke")
+    await operator.disable(NODES, "olga: smoke", by="olga")
     for _ in range(5):
         # Where Slurm takes a node back by itself it is drained at least: out of service.
         assert set((await operator.states(NODES)).values()) <= {NodeState.DOWN, NodeState.DRAINED}
         await asyncio.sleep(0.2)
-    await operator.resume(NODES)
+    await operator.resume(NODES, by="olga")
     await until_ready(operator)
 
 
@@ -96,7 +97,7 @@ async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
         "n3": NodeState.READY,
     }, "one an hour"
     assert journal.named("drain") == ["n1"]
-    await operator.resume(NodeSet(["n1"]))
+    await operator.resume(NodeSet(["n1"]), by="olga")
     await until_ready(operator)
     for each in servers:
         clock.advance(600)

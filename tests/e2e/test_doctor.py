@@ -138,7 +138,7 @@ def test_a_missing_right_in_slurm_is_named_with_its_command(quiet_lab: Lab, olga
         assert states(broken) == {"slurm.private_data": "failed"}
         assert "adminlevel=operator" in broken["slurm.private_data"]["remedy"]
     finally:
-        quiet_lab.ctl([*level, "adminlevel=administrator"])
+        quiet_lab.ctl([*level, "adminlevel=operator"])
 
 
 @pytest.mark.spec("OPS-8")

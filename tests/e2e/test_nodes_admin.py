@@ -189,21 +189,23 @@ def test_hostile_reasons_stay_text(
     assert "idle" in sinfo(quiet_lab, "n1")
 
 
-@pytest.mark.spec("CLI-2", "OPS-4")
-def test_slurm_that_refuses_the_servers_user_is_told_with_what_to_run(
-    quiet_lab: Lab, oscar: Person
-) -> None:
-    level = ["sacctmgr", "-i", "modify", "user", "lattice", "set"]
-    quiet_lab.ctl([*level, "adminlevel=operator"])
+@pytest.mark.spec("CLI-2", "OPS-4", "OPS-8")
+@pytest.mark.threat("gate-changes")
+def test_a_site_that_does_not_allow_it_has_the_setting_named(quiet_lab: Lab, oscar: Person) -> None:
+    gate = quiet_lab.gate
+    everything = gate.allowed
+    gate.allowed = ("tenants",)
+    gate.process.restart()
     try:
         said = eventually(
-            lambda: admin(oscar, "drain", "--reason", "x"), lambda seen: seen.code != 0
+            lambda: admin(oscar, "drain", "--reason", "x"), lambda seen: seen.code == 78
         )
-        assert said.code == 78, said
-        assert "lattice" in said.err
-        assert "sacctmgr -i modify user lattice set AdminLevel=Administrator" in said.err
+        assert "does not let Lattice change nodes in Slurm" in said.err
+        assert "--allow nodes" in said.err
+        assert set(sinfo(quiet_lab).split()) == {"idle"}
     finally:
-        quiet_lab.ctl([*level, "adminlevel=administrator"])
+        gate.allowed = everything
+        gate.process.restart()
     eventually(lambda: admin(oscar, "drain", "--reason", "x").code, lambda code: code == 0)
 
 

@@ -15,18 +15,8 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture
-def operator(quiet_lab: Lab) -> Iterator[None]:
-    """The servers' account may read everything in Slurm, and change nothing."""
-    level = ["sacctmgr", "-i", "modify", "user", SERVER_USER, "set"]
-    quiet_lab.ctl([*level, "adminlevel=operator"])
-    yield
-    quiet_lab.ctl([*level, "adminlevel=administrator"])
-
-
 @pytest.mark.story
 @pytest.mark.spec("ALLOC-1", "AUTH-7", "AUTH-12")
-@pytest.mark.usefixtures("operator")
 def test_an_operator_right_is_enough_for_a_server(
     quiet_lab: Lab, alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -58,7 +48,7 @@ def no_right(quiet_lab: Lab) -> Iterator[None]:
     level = ["sacctmgr", "-i", "modify", "user", SERVER_USER, "set"]
     quiet_lab.ctl([*level, "adminlevel=none"])
     yield
-    quiet_lab.ctl([*level, "adminlevel=administrator"])
+    quiet_lab.ctl([*level, "adminlevel=operator"])
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from lattice.domain.lock import NoLocks
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.foundation import Foundation, LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
+from tests.fakes.in_memory_administration import InMemoryAdministration
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -68,6 +69,7 @@ def in_memory_foundation(clock: Clock | None = None, **parts: Any) -> Foundation
         else nothing,
         "tenants": InMemoryTenantAccounts(scheduler) if isinstance(scheduler, InMemoryScheduler)
         else nothing,
+        "administration": InMemoryAdministration(),
         "accounting": None,
         "job_files": nothing,
         "views": Vclusters(),

@@ -13,7 +13,7 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
 
 class InMemoryNodeOperator:
-    """`busy` are nodes with work on them; `refuses` as Slurm does whom it has not made Operator."""
+    """`busy` are nodes with work on them; `refuses` as a gate that may not."""
 
     def __init__(self, scheduler: InMemoryScheduler) -> None:
         self._scheduler = scheduler
@@ -23,6 +23,7 @@ class InMemoryNodeOperator:
         """For so many looks a node that was put back does not respond."""
         self._silent: dict[str, int] = {}
         self.acts: list[tuple[str, str, str]] = []
+        self.by: list[str] = []
         self.partitions: dict[str, Admitted] = {}
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
@@ -38,13 +39,16 @@ class InMemoryNodeOperator:
         self._silent[node.name] = max(0, left - 1)
         return NodeState.UNKNOWN if left else node.state
 
-    async def drain(self, nodes: NodeSet, reason: str) -> None:
+    async def drain(self, nodes: NodeSet, reason: str, *, by: str) -> None:
+        self.by.append(by)
         self._set("drain", nodes, reason, NodeState.DRAINED, NodeState.DRAINING)
 
-    async def disable(self, nodes: NodeSet, reason: str) -> None:
+    async def disable(self, nodes: NodeSet, reason: str, *, by: str) -> None:
+        self.by.append(by)
         self._set("disable", nodes, reason, NodeState.DOWN, NodeState.DOWN)
 
-    async def resume(self, nodes: NodeSet) -> None:
+    async def resume(self, nodes: NodeSet, *, by: str) -> None:
+        self.by.append(by)
         self._set("resume", nodes, "", NodeState.READY, NodeState.READY)
         self._silent = dict.fromkeys(nodes, self.answers_after)
 
@@ -60,7 +64,7 @@ class InMemoryNodeOperator:
     def _set(self, act: str, nodes: NodeSet, reason: str, idle: NodeState, busy: NodeState) -> None:
         self._answer()
         if self.refuses:
-            raise ConfigurationError("Slurm does not let this server's user change nodes.")
+            raise ConfigurationError("This site does not let Lattice change nodes in Slurm.")
         self.acts.append((act, nodes.fold(), reason))
         self._scheduler.nodes = [
             replace(each, state=busy if each.name in self.busy else idle, reason=reason)

@@ -9,13 +9,14 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
 
 class InMemoryTenantAccounts:
-    """`refuses` as Slurm does whom it has not made Operator."""
+    """`refuses` as a gate that may not."""
 
     def __init__(self, scheduler: InMemoryScheduler) -> None:
         self._scheduler = scheduler
         self._limits: dict[str, AccountLimits] = {}
         self.refuses = False
         self.enforced = True
+        self.by: list[str] = []
         self.acts: list[tuple[str, LimitChange]] = []
 
     async def limits(self) -> LimitReading:
@@ -24,13 +25,15 @@ class InMemoryTenantAccounts:
         limits = {each: self._limits.get(each, AccountLimits()) for each in known}
         return LimitReading({"root": AccountLimits(), **limits}, self.enforced)
 
-    async def create(self, name: str, change: LimitChange) -> None:
+    async def create(self, name: str, change: LimitChange, *, by: str) -> None:
+        self.by.append(by)
         self._may()
         tree = self._scheduler.accounts
         self._scheduler.accounts = AccountTree({**tree.accounts, name: Account(name)}, tree.members)
         self._set(name, change)
 
-    async def update(self, name: str, change: LimitChange) -> None:
+    async def update(self, name: str, change: LimitChange, *, by: str) -> None:
+        self.by.append(by)
         self._may()
         self._set(name, change)
 
@@ -42,7 +45,7 @@ class InMemoryTenantAccounts:
         self._answer()
         if self.refuses:
             raise ConfigurationError(
-                "Slurm does not let this server change accounts.",
+                "This site does not let Lattice change tenants in Slurm.",
                 hint="An administrator of Slurm can run: sacctmgr -i …",
             )
 

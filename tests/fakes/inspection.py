@@ -62,7 +62,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "schemas": SchemaFacts(
             live="v0.0.43", live_read_as="v0.0.43", past="v0.0.43", past_read_as="v0.0.43"
         ),
-        "rights": RightFacts(hidden=None, operator="lattice", may_operate=True),
+        "rights": RightFacts(hidden=None),
         "members": members,
         "backups": BackupFacts(every_h=6, newest=now - timedelta(hours=2), location="backups"),
         "object_folder": folder,

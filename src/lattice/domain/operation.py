@@ -34,10 +34,10 @@ class NodeAct(StrEnum):
 
 
 class NodeOperator(Protocol):
-    """Acts on nodes, for all of the set or for none.
+    """Acts on nodes, for all of the set or for none. `by` is the verified caller, for the record.
 
     Each method raises `Unavailable` while the scheduler does not answer, and `ConfigurationError`
-    if the scheduler does not permit it to this server.
+    if the site does not permit it.
     """
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
@@ -46,11 +46,11 @@ class NodeOperator(Protocol):
     async def admitted(self) -> Mapping[str, Admitted]:
         """The accounts that each partition admits now."""
 
-    async def drain(self, nodes: NodeSet, reason: str) -> None:
+    async def drain(self, nodes: NodeSet, reason: str, *, by: str) -> None:
         """No new work; running jobs go on."""
 
-    async def disable(self, nodes: NodeSet, reason: str) -> None:
+    async def disable(self, nodes: NodeSet, reason: str, *, by: str) -> None:
         """Take out of service at once, even with running jobs."""
 
-    async def resume(self, nodes: NodeSet) -> None:
+    async def resume(self, nodes: NodeSet, *, by: str) -> None:
         """Put back into service."""

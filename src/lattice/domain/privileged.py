@@ -16,6 +16,13 @@ from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
 from lattice.base.strictjson import read_fields, read_json
+from lattice.domain.administration import (
+    AdministrationQuestion,
+    NodeQuestion,
+    RightsQuestion,
+    TenantQuestion,
+    VerbGroup,
+)
 from lattice.domain.grant import Act
 from lattice.domain.stream import is_session
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
@@ -239,6 +246,7 @@ Question: TypeAlias = (
     | SetClock
     | SubmitQuestion
     | CancelQuestion
+    | AdministrationQuestion
 )
 
 
@@ -252,6 +260,8 @@ class Verb:
     """True if it needs a grant. Four don't: they disclose nothing, or only numbers."""
     lasting: bool = False
     """Its child process continues the conversation after the answer."""
+    group: VerbGroup | None = None
+    """What the site must allow the gate for this verb; None: nothing."""
 
 
 VERBS: dict[str, Verb] = {
@@ -278,6 +288,21 @@ VERBS: dict[str, Verb] = {
         Verb("set_clock", HelperRole.NODE, Act.CLOCK, SetClock, granted=False),
         Verb("submit", HelperRole.GATE, Act.SUBMIT, SubmitQuestion),
         Verb("cancel", HelperRole.GATE, Act.CANCEL, CancelQuestion),
+        Verb(
+            "change_nodes",
+            HelperRole.GATE,
+            Act.CHANGE_NODES,
+            NodeQuestion,
+            group=VerbGroup.NODES,
+        ),
+        Verb(
+            "change_tenant",
+            HelperRole.GATE,
+            Act.CHANGE_TENANT,
+            TenantQuestion,
+            group=VerbGroup.TENANTS,
+        ),
+        Verb("show_rights", HelperRole.GATE, Act.SHOW_RIGHTS, RightsQuestion),
     )
 }
 _NAME_OF = {verb.question: verb.name for verb in VERBS.values()}

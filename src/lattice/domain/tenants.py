@@ -62,19 +62,27 @@ class LimitReading:
     enforced: bool
 
 
+def limit_options(change: LimitChange) -> tuple[str, ...]:
+    """The limits in sacctmgr's notation; -1 takes one away there too."""
+    groups = (("node", change.max_nodes), ("gres/gpu", change.max_gpus))
+    resources = ",".join(f"{name}={count}" for name, count in groups if count is not None)
+    arguments = (f"grptres={resources}",) if resources else ()
+    return arguments if change.max_jobs is None else (*arguments, f"grpjobs={change.max_jobs}")
+
+
 class TenantAccounts(Protocol):
-    """Reads and sets the limits of accounts.
+    """Reads and sets the limits of accounts. `by` is the verified caller, for the record.
 
     Each method raises `Unavailable` while the accounting does not answer. Those that change
-    something raise `ConfigurationError` if the scheduler does not permit it to this server. The
-    hint is then the command to run by hand.
+    something raise `ConfigurationError` if the site does not permit it. The hint is then the
+    command to run by hand.
     """
 
     async def limits(self) -> LimitReading:
         """The limits as the scheduler has them now."""
 
-    async def create(self, name: str, change: LimitChange) -> None:
+    async def create(self, name: str, change: LimitChange, *, by: str) -> None:
         """Make a top account with these limits. It must not exist yet."""
 
-    async def update(self, name: str, change: LimitChange) -> None:
+    async def update(self, name: str, change: LimitChange, *, by: str) -> None:
         """Change the limits of an account."""

@@ -15,6 +15,7 @@ from lattice.access.output import OutputAccess
 from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
+from lattice.domain.administration import Administration
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
@@ -117,6 +118,8 @@ class Foundation:
     scheduler: Scheduler
     operator: NodeOperator
     tenants: TenantAccounts
+    administration: Administration
+    """What the site allows to change in the scheduler."""
     accounting: Accounting
     job_files: JobFiles
     views: Vclusters

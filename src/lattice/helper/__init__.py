@@ -12,6 +12,9 @@ verb of the other. It imports the standard library and the few pure modules that
 requests. It needs `cryptography` only if Python's own libcrypto can't verify signatures. A test
 checks that.
 
+The gate acts as the caller (`gate`), and as SlurmUser for the few changes that a site allows
+(`administration`).
+
 For a terminal in a job (`terminal_verbs`) the helper starts a holder. The holder outlives the
 helper and has one capability: to send signals.
 

@@ -1,4 +1,4 @@
-"""The gate's verbs: they run the real `sbatch` and `scancel` as the caller.
+"""The gate's verbs for people: they run the real `sbatch` and `scancel` as the caller.
 
 The paths of the programs are fixed when the helper starts. A request only adds options, each a
 separate item of an argument list. No shell parses them.
@@ -27,12 +27,15 @@ _ID = re.compile(r"[1-9][0-9]{0,9}(?:;[A-Za-z0-9_.-]{1,64})?")
 _MOST_SUBMISSIONS_A_USER = 2
 _MOST_CANCELLATIONS = 4
 _MOST_CANCELLATIONS_A_USER = 2
+_MOST_CHANGES = 2
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def gate_shares(most_submissions: int) -> dict[str, SlotShare]:
-    """A submission runs a user's profile for up to 30 s. Cancellations have their own slots."""
+    """A submission runs a user's profile for up to 30 s. All other verbs have their own slots."""
+    administration = SlotShare(_MOST_CHANGES, _MOST_CHANGES)
     return {
+        **dict.fromkeys(("change_nodes", "change_tenant", "show_rights"), administration),
         "submit": SlotShare(most_submissions, _MOST_SUBMISSIONS_A_USER),
         "cancel": SlotShare(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),
     }

@@ -167,6 +167,9 @@ class GrantJudge:
         if verb.role is not self._role:
             message = f"the verb `{verb.name}` is not one of a {self._role.value} helper"
             raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
+        if verb.name not in self._offered and verb.group is not None:
+            message = f"this gate does not allow `{verb.group.value}`"
+            raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
         if verb.name not in self._offered:
             message = f"the verb `{verb.name}` is not built into this helper"
             raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)

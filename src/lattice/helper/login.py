@@ -55,6 +55,8 @@ class Program:
     """A descriptor, or -1 for none."""
     with_profile: bool = True
     """Whether the login shell reads the user's profile first."""
+    most_output_bytes: int = MOST_OUTPUT_BYTES
+    """The rest of what it writes is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: fl
     for pipe in (out, err, noise, report):
         os.close(pipe[1])
     try:
-        code, read = _hear(pid, (out[0], err[0], noise[0]), timeout_s)
+        code, read = _hear(pid, (out[0], err[0], noise[0]), timeout_s, program.most_output_bytes)
         marks = _marks(report[0])
     finally:
         for pipe in (out, err, noise, report):
@@ -187,7 +189,7 @@ def _environment(defaults: LoginDefaults, program: Program) -> dict[str, str]:
 
 
 def _hear(
-    pid: int, pipes: tuple[int, int, int], timeout_s: float
+    pid: int, pipes: tuple[int, int, int], timeout_s: float, most_bytes: int
 ) -> tuple[int | None, tuple[bytes, bytes, bytes]]:
     """The exit code, the limited beginnings of out and err, and the end of the noise."""
     deadline = time.monotonic() + timeout_s
@@ -200,7 +202,7 @@ def _hear(
         while code is None and time.monotonic() < deadline:
             # A pipe that a background process holds open must not delay the answer.
             for key, _ in selector.select(0.02):
-                if not _take(key.fd, held, pipes[2]):
+                if not _take(key.fd, held, pipes[2], most_bytes):
                     selector.unregister(key.fd)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -208,7 +210,7 @@ def _hear(
         for number in pipes:
             # Limited: a background process may continue to write.
             for _ in range(_LAST_READS):
-                if not _take(number, held, pipes[2]):
+                if not _take(number, held, pipes[2], most_bytes):
                     break
     return code, (held[pipes[0]], held[pipes[1]], held[pipes[2]])
 
@@ -221,7 +223,7 @@ def _marks(report: int) -> bytes:
         return b""
 
 
-def _take(number: int, held: dict[int, bytes], noise: int) -> bool:
+def _take(number: int, held: dict[int, bytes], noise: int, most_bytes: int) -> bool:
     """False at the end, or when no data is available."""
     try:
         piece = os.read(number, 65536)
@@ -230,7 +232,7 @@ def _take(number: int, held: dict[int, bytes], noise: int) -> bool:
     if number == noise:
         held[number] = (held[number] + piece)[-_NOISE_BYTES:]
     else:
-        held[number] = (held[number] + piece)[:MOST_OUTPUT_BYTES]
+        held[number] = (held[number] + piece)[:most_bytes]
     return bool(piece)
 
 

@@ -19,8 +19,10 @@ from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.process import reset_inherited_signals, settle
 from lattice.base.systemd import Systemd
+from lattice.domain.administration import AdministrationQuestion, VerbGroup
 from lattice.domain.grant import GATE
 from lattice.domain.privileged import (
+    VERBS,
     Answer,
     DumpStacks,
     Enter,
@@ -37,6 +39,7 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
+from lattice.helper.administration import AdministrationPrograms, AdministrationVerbs
 from lattice.helper.conversation import LONGEST_S, Conversation, Reader
 from lattice.helper.counters import JobCounters
 from lattice.helper.gate import Gate, Slurm, gate_shares
@@ -69,7 +72,7 @@ _NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERB
 _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
 _PROBING_VERBS = ("probe_mounts", "read_tasks", "dump_stacks")
-_OFFERED = {HelperRole.GATE: ("submit", "cancel"), HelperRole.NODE: _NODE_VERBS}
+_OFFERED = {HelperRole.GATE: ("submit", "cancel", "show_rights"), HelperRole.NODE: _NODE_VERBS}
 _CAPABILITIES = {
     HelperRole.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
     # SYS_ADMIN, SYS_CHROOT: to join namespaces (`enter`, `probe_mounts`); KILL: a holder hangs up.
@@ -139,7 +142,7 @@ def _prepare(
         location=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
-        offered=_offered(role, notes, sessions, slots),
+        offered=(*_offered(role, notes, sessions, slots), *_allowed_verbs(options.allow)),
         clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
@@ -186,6 +189,12 @@ def _offered(
         *(_ATTACHING_VERBS if sessions is not None else ()),
         *(_PROBING_VERBS if slots is not None else ()),
     )
+
+
+def _allowed_verbs(allowed: Sequence[str]) -> tuple[str, ...]:
+    """The gate's verbs that the site allows it."""
+    groups = frozenset(map(VerbGroup, allowed))
+    return tuple(verb.name for verb in VERBS.values() if verb.group in groups)
 
 
 def _folder(
@@ -270,10 +279,25 @@ def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd
         sbatch=_program("sbatch", folders), scancel=_program("scancel", folders), conf=conf
     )
     gate = Gate(kernel, accounts, slurm, timeout_s=options.timeout_s)
+    administration = AdministrationVerbs(
+        kernel,
+        accounts.defaults,
+        AdministrationPrograms(
+            scontrol=find_program("scontrol", folders),
+            sacctmgr=find_program("sacctmgr", folders),
+            environment=slurm.environment,
+        ),
+        served,
+        [VerbGroup(each) for each in options.allow],
+        acts_as=options.administer_as,
+        timeout_s=options.timeout_s,
+    )
 
     def act(asked: AskedGrant, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
         question, grant = asked.question, asked.grant
         assert grant is not None
+        if isinstance(question, AdministrationQuestion):
+            return administration.act(question, descriptors), ()
         if isinstance(question, SubmitQuestion):
             return gate.submit(grant, question, descriptors), ()
         assert isinstance(question, CancelQuestion)
@@ -387,12 +411,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-up-s", type=float, default=60.0, help=argparse.SUPPRESS)
     parser.add_argument("--kill-s", type=float, default=30.0, help=argparse.SUPPRESS)
     parser.add_argument("--linger-s", type=float, default=60.0, help=argparse.SUPPRESS)
-    parser.add_argument("--slurm-bin", type=Path, metavar="DIR", help="folder of sbatch, scancel")
-    parser.add_argument("--slurm-conf", type=Path, metavar="FILE", help="not set: Slurm's own")
-    parser.add_argument(
-        "--refuse-user", action="append", default=[], metavar="NAME",
-        help="an account that is never acted for, besides root, SlurmUser and --allow-user",
-    )  # fmt: skip
+    _add_gate_flags(parser)
     parser.add_argument("--timeout-s", type=float, default=30.0, help="how long a program may take")
     parser.add_argument(
         "--most-at-once",
@@ -402,6 +421,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
     return parser
+
+
+def _add_gate_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slurm-bin", type=Path, metavar="DIR", help="folder of Slurm's programs")
+    parser.add_argument("--slurm-conf", type=Path, metavar="FILE", help="not set: Slurm's own")
+    parser.add_argument(
+        "--refuse-user", action="append", default=[], metavar="NAME",
+        help="an account that is never acted for, besides root, SlurmUser and --allow-user",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow", action="append", default=[], choices=[group.value for group in VerbGroup],
+        help="beside a server: what administrators may change in Slurm through this gate; may be "
+        "given several times; not given: nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--administer-as", default="", metavar="NAME",
+        help="beside a server: the account that makes these changes, with the level Administrator "
+        "in Slurm; not set: SlurmUser",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from lattice.base import packet
+from lattice.domain.administration import AdministrationQuestion
 from lattice.domain.privileged import MOST_OUTPUTS, Answer, HelperRole, Outcome, write_answer
 from lattice.helper.journal import HelperJournal, Peer
 from lattice.helper.judge import AskedGrant
@@ -53,6 +54,8 @@ class Responder:
         # A gate's message may be the output of a user's own program.
         message = answer.message if asked.verb.role is HelperRole.NODE else ""
         reason = {"reason": message} if message else {}
+        if isinstance(asked.question, AdministrationQuestion):
+            reason["change"] = asked.question.summary()
         self._journal.note(
             "act",
             peer,

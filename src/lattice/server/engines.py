@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lattice.access.grants import GrantSigner
 from lattice.access.tokens import TokenVerifier
+from lattice.adapters.helper.administration import HelperAdministration
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
@@ -26,11 +27,13 @@ from lattice.adapters.pki.files import believed_keys
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.token_judge import NO_TOKEN, NOBODY, SlurmTokenJudge
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
 from lattice.base.signatures import KeyRing, SigningKey
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.administration import Administration
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.submission import SubmitGate
@@ -228,20 +231,25 @@ async def open_token_judge(
 
 def slurm_commands(slurm: SlurmSection) -> SlurmCommands:
     """Slurm's own commands, with this site's settings."""
-    return SlurmCommands(
-        slurm.config_file,
-        bin_dir=slurm.bin_dir,
-        operate_prefix=slurm.operate_with,
-        manage_prefix=slurm.manage_with,
-    )
+    return SlurmCommands(slurm.config_file, bin_dir=slurm.bin_dir)
 
 
 def submit_gate(config: ServerConfig, clock: Clock) -> SubmitGate | None:
     """The gate, or None if nothing can be submitted or cancelled."""
+    gate = _gate(config, clock)
+    return HelperGate(*gate) if gate is not None else None
+
+
+def open_administration(config: ServerConfig, site: SlurmSite, clock: Clock) -> Administration:
+    """What changes Slurm for administrators: the gate. Without one it refuses."""
+    return HelperAdministration(_gate(config, clock), site.read_name)
+
+
+def _gate(config: ServerConfig, clock: Clock) -> tuple[HelperChannel, GrantSigner] | None:
     key = config.gate.grant_key or config.identity.grant_key
     if config.gate.socket is None or key is None:
         return None
-    return HelperGate(HelperChannel(config.gate.socket), GrantSigner(SigningKey.load(key), clock))
+    return HelperChannel(config.gate.socket), GrantSigner(SigningKey.load(key), clock)
 
 
 def _counts(scheduler: SlurmScheduler) -> dict[str, float]:

@@ -44,6 +44,7 @@ from lattice.server.cluster.state import AgreedState, find_cluster, open_state
 from lattice.server.config.reload_table import RELOADED, problems_of
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
+    open_administration,
     open_metric_store,
     open_objects,
     open_own_tokens,
@@ -275,6 +276,8 @@ def _foundation(
     if agents is not None:
         signed = SignedStateStore(state, agents.parts.record_signer)
         outputs = NodeLastOutputs(agents.links.desk, agents.parts.signer, clock)
+    site = SlurmSite(commands, "")
+    administration = open_administration(config, site, clock)
     return Foundation(
         clock=clock,
         log=process.log,
@@ -284,8 +287,9 @@ def _foundation(
         replica=process.replica,
         replicas=cluster.view.ids,
         scheduler=scheduler,
-        operator=SlurmNodeOperator(commands),
-        tenants=SlurmTenantAccounts(commands, SlurmSite(commands, "")),
+        operator=SlurmNodeOperator(commands, administration),
+        tenants=SlurmTenantAccounts(commands, site, administration),
+        administration=administration,
         accounting=scheduler.accounting,
         job_files=scheduler.job_files,
         views=process.views,

@@ -47,8 +47,6 @@ def _sign_in(ground: Ground, gatekeeper: Gatekeeper | None, api: ApiSection) -> 
 
 
 def _slurm(ground: Ground, slurm: SlurmSection) -> None:
-    ground.commands.operate_prefix = slurm.operate_with
-    ground.commands.manage_prefix = slurm.manage_with
     ground.scheduler.reload(slurm.poll_interval_s)
 
 

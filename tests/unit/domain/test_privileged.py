@@ -9,6 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.domain.administration import (
+    NodeChange,
+    NodeQuestion,
+    RightsQuestion,
+    TenantAct,
+    TenantQuestion,
+)
 from lattice.domain.grant import Act
 from lattice.domain.privileged import (
     VERBS,
@@ -49,6 +56,11 @@ SUBMIT = SubmitQuestion(
 QUESTIONS: list[Question] = [
     SUBMIT,
     CancelQuestion(jobs=("1", "2_3", "4+5")),
+    NodeQuestion(cluster="lab", change=NodeChange.DRAIN, nodes=("n1", "n2"), reason="o: ü"),
+    TenantQuestion(
+        cluster="lab", act=TenantAct.CREATE, name="a", max_nodes=-1, max_gpus=0, max_jobs=None
+    ),
+    RightsQuestion(),
     Enter("0" * 32, ("bash", "-l"), "xterm", 24, 80, "/tools/profilers.squashfs", False),
     Rejoin("0" * 32),
     OpenOutput((1, 2)),
@@ -75,7 +87,9 @@ def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     free = [name for name, verb in VERBS.items() if not verb.granted]
     assert free == ["note_output", "watch_counters", "challenge", "set_clock"]
     gate = {name for name, verb in VERBS.items() if verb.role is HelperRole.GATE}
-    assert gate == {"submit", "cancel"}
+    assert gate == {"submit", "cancel", "change_nodes", "change_tenant", "show_rights"}
+    allowed = {name for name, verb in VERBS.items() if verb.group is not None}
+    assert allowed == {"change_nodes", "change_tenant"}
     assert VERBS["submit"].act is Act.SUBMIT
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from lattice.access.grants import GrantSigner
 from lattice.base.signatures import SigningKey
+from lattice.domain.administration import NodeChange, NodeQuestion
 from lattice.domain.grant import GATE, Act
 from lattice.domain.privileged import (
     DumpStacks,
@@ -113,6 +114,31 @@ def test_what_a_refused_asker_hears_does_not_say_why(bench: Bench) -> None:
         (Outcome.REFUSED, "no grant for this")
     }
     assert len({each.reason for each in found}) == len(found)
+
+
+@pytest.mark.spec("AUTH-9", "OPS-4")
+@pytest.mark.threat("gate-changes")
+def test_a_change_needs_what_the_site_allows_and_a_grant_of_its_own(tmp_path: Path) -> None:
+    drain = NodeQuestion(cluster="lab", change=NodeChange.DRAIN, nodes=("n1",), reason="o: x")
+    bench = Bench(tmp_path)
+    refusal = bench.refused(write_request(bench.grant(drain, Act.CHANGE_NODES), drain))
+    assert refusal.outcome is Outcome.NOT_OFFERED
+    assert refusal.message == "this gate does not allow `nodes`"
+    bench = Bench(tmp_path, offered=("submit", "cancel", "change_nodes"))
+    for act in (Act.SUBMIT, Act.CANCEL, Act.CHANGE_TENANT, Act.SHOW_RIGHTS):
+        refusal = bench.refused(write_request(bench.grant(drain, act), drain))
+        assert refusal.outcome is Outcome.REFUSED
+    assert bench.refused(write_request("", drain)).outcome is Outcome.REFUSED
+    for changed in (
+        replace(drain, nodes=("n2",)),
+        replace(drain, change=NodeChange.DISABLE),
+        replace(drain, cluster="other"),
+    ):
+        packet = write_request(bench.grant(drain, Act.CHANGE_NODES), changed)
+        assert bench.refused(packet).reason == "it is for another question"
+    packet = write_request(bench.grant(drain, Act.CHANGE_NODES), drain)
+    assert bench.judge.judge(packet).question == drain
+    assert bench.refused(packet).reason == "it was used before"
 
 
 @pytest.mark.spec("AUTH-9")

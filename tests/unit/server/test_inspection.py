@@ -25,7 +25,6 @@ from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSectio
 from lattice.server.foundation import Ground, open_ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.inspection import ServerInspection
-from lattice.server.inspection.slurm import has_no_new_rights
 from tests.fakes.certificates import node_pair
 from tests.fakes.supervised import SupervisedLoops
 
@@ -55,7 +54,6 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
             slurm=SlurmSection(
                 rest_url=f"unix:{tmp_path}/none.sock",
                 bin_dir=tmp_path / "bin",
-                operate_with=("no-such-program", "-n"),
             ),
             vclusters=(VclusterEntry(name="big", kind="hpc", partition="batch"),),  # type: ignore[arg-type]
             telemetry=TelemetrySection(tsdb_endpoint=_NOBODY),
@@ -145,14 +143,3 @@ def test_a_log_that_the_unit_of_the_server_sees_read_only_is_no_fault(
     monkeypatch.setattr(os, "statvfs", lambda _: hardened)
     assert folder_facts(tmp_path).read_only
     assert not log_folder_facts((tmp_path / "none", tmp_path)).read_only
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("NoNewPrivs:\t1\n", True), ("Name:\tx\nNoNewPrivs:\t0\n", False), ("", False)],
-)
-def test_a_process_that_can_get_no_new_rights(tmp_path: Path, text: str, expected: bool) -> None:
-    file = tmp_path / "status"
-    file.write_text(text)
-    assert has_no_new_rights(file) is expected
-    assert has_no_new_rights(tmp_path / "none") is False

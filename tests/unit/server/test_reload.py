@@ -97,7 +97,7 @@ def wanted(before: ServerConfig) -> ServerConfig:
     return replace(
         before,
         api=replace(before.api, service_accounts={"robot": "alice"}),
-        slurm=replace(before.slurm, operate_with=("narrow",), poll_interval_s=9.0),
+        slurm=replace(before.slurm, poll_interval_s=9.0),
         vclusters=(VclusterEntry(name="train", kind=VclusterKind.HPC, partition="gpu"),),
         logs=LogsSection(retention_days=7, job_quota_mb=1),
         sharing=SharingSection(usual_days=1.0, longest_days=2.0),
@@ -114,7 +114,6 @@ def wanted(before: ServerConfig) -> ServerConfig:
 
 def check(ground: Ground) -> None:
     """Each part has the new values."""
-    assert ground.commands.operate_prefix == ("narrow",)
     assert [each.name for each in ground.foundation.views.views] == ["train"]
     table = ground.cluster.limits.rates.table
     assert table is ground.cluster.limits.slots.table

@@ -362,3 +362,31 @@ def test_the_account_can_not_have_another_file_given_to_it(
     assert f"{file} is a link" in printed
     assert "Hint: " in printed
     assert secret.stat().st_uid == before.st_uid
+
+
+@pytest.mark.spec("OPS-4", "OPS-5", "OPS-8")
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        ((), "--allow nodes --allow tenants"),
+        (("--gate-allows", "tenants"), "--allow tenants"),
+        (("--gate-allows", "nothing"), ""),
+    ],
+)
+def test_what_the_gate_may_change_is_a_question_of_its_own(
+    site: Site, flags: tuple[str, ...], options: str
+) -> None:
+    assert site.set_up(*flags) == 0
+    assert site.file("etc/default/lattice-gate").read_text() == f"OPTIONS='{options}'\n"
+    unit = Path(__file__).parents[3] / "infra/systemd/lattice-gate.service"
+    assert "EnvironmentFile=-/etc/default/lattice-gate" in unit.read_text()
+    assert "$OPTIONS" in unit.read_text()
+
+
+@pytest.mark.parametrize("groups", ["everything", "nodes,", "nodes tenants", "nodes,nothing"])
+def test_what_the_gate_can_not_be_allowed_is_refused(
+    site: Site, groups: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.set_up("--gate-allows", groups) == 78
+    assert "--gate-allows has nodes, tenants" in capsys.readouterr().err
+    assert site.contents() == {}

@@ -34,13 +34,13 @@ from lattice.domain.submission import (
 )
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_AWAY = re.compile(
+SLURM_AWAY = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Unable to establish control machine address|backup controller in standby|"
     r"Slurm temporarily unable",
     re.IGNORECASE,
 )
-_LOG_HINT = "An administrator finds the reason in the log of lattice-helper."
+LOG_HINT = "An administrator finds the reason in the log of lattice-helper."
 
 
 class HelperGate:
@@ -57,7 +57,7 @@ class HelperGate:
         finally:
             os.close(memory)
         job, _, cluster = answer.output.partition(";")
-        return Submitted(int(job), cluster, tuple(map(_safe, answer.notes)))
+        return Submitted(int(job), cluster, tuple(map(safe_text, answer.notes)))
 
     async def cancel(self, who: Submitter, question: CancelQuestion) -> None:
         await self._ask(who, question)
@@ -102,12 +102,12 @@ def sealed(content: bytes) -> int:
     return memory
 
 
-def _safe(text: str) -> str:
+def safe_text(text: str) -> str:
     return "\n".join(inert(line) for line in text.splitlines())
 
 
 def _error(answer: Answer) -> LatticeError:
-    message = _safe(answer.message)
+    message = safe_text(answer.message)
     if answer.outcome is Outcome.FAILED:
         return _program_error(message, answer.exit_code)
     known: dict[Outcome, LatticeError] = {
@@ -122,20 +122,18 @@ def _error(answer: Answer) -> LatticeError:
             f"The submit gate is busy: {message}.", hint="Try again in a few seconds."
         ),
         Outcome.BAD_QUESTION: UsageError(f"The submit gate can't take this: {message}."),
-        Outcome.REFUSED: Unavailable(
-            "The submit gate does not accept this server.", hint=_LOG_HINT
-        ),
+        Outcome.REFUSED: Unavailable("The submit gate does not accept this server.", hint=LOG_HINT),
         Outcome.UNTIMELY: Unavailable(
             f"The submit gate goes by another clock than this server: {message}.",
             hint="An administrator sets the clocks of both right.",
         ),
     }
-    failed = InternalError(f"The submit gate failed: {message}.", hint=_LOG_HINT)
+    failed = InternalError(f"The submit gate failed: {message}.", hint=LOG_HINT)
     return known.get(answer.outcome, failed)
 
 
 def _program_error(message: str, exit_code: int) -> LatticeError:
-    if _AWAY.search(message):
+    if SLURM_AWAY.search(message):
         return Unavailable(message, hint="Slurm's controller does not answer; try again soon.")
     hint = f"These are Slurm's own words (exit code {exit_code})."
     return ProgramRefused(message, hint=hint, exit_code=exit_code)

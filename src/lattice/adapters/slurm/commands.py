@@ -1,4 +1,4 @@
-"""Slurm's own commands, for data that slurmrestd does not have, and for changes of nodes.
+"""Slurm's own commands, for data that slurmrestd does not have. They change nothing.
 
 They run without a shell, with a small environment, and with limits on time and output. Their output
 is untrusted like all text from Slurm: parsers skip malformed lines.
@@ -33,8 +33,7 @@ class SlurmCommands:
     """Runs `scontrol`, `sacctmgr`, `sacct` and `squeue` as the user of this process.
 
     They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line, for a
-    site with Slurm in a container. `operate_prefix` goes before commands that change nodes, and
-    `manage_prefix` before those that change accounts.
+    site with Slurm in a container.
     """
 
     def __init__(
@@ -43,16 +42,12 @@ class SlurmCommands:
         *,
         bin_dir: Path | None = None,
         prefix: Sequence[str] = (),
-        operate_prefix: Sequence[str] = (),
-        manage_prefix: Sequence[str] = (),
         timeout_s: float = 10.0,
         limit_bytes: int = 32 * 1024 * 1024,
     ) -> None:
         self._conf = conf
         self._bin_dir = bin_dir
         self._prefix = tuple(prefix)
-        self.operate_prefix = tuple(operate_prefix)
-        self.manage_prefix = tuple(manage_prefix)
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
 
@@ -85,10 +80,6 @@ class SlurmCommands:
             *("sacctmgr", "-nP", "show", "assoc", "where", f"cluster={cluster}", "user="),
             "format=account,user,grptres,grpjobs",
         )
-
-    async def change_accounts(self, *arguments: str) -> None:
-        """Run `sacctmgr -i` with arguments that were checked; nobody is asked to confirm."""
-        await self._run(*self.manage_prefix, "sacctmgr", "-i", *arguments)
 
     async def exit_codes(self, job_ids: Iterable[int]) -> str:
         """One line a run: `id|seconds of its submit|code:signal`."""
@@ -126,12 +117,6 @@ class SlurmCommands:
     async def partitions_shown(self) -> str:
         """One line a partition, hidden ones included, as slurmctld has it now."""
         return await self._run("scontrol", "-a", "-o", "show", "partition")
-
-    async def update_nodes(self, nodes: str, state: str, reason: str = "") -> None:
-        """Set the state of nodes; Slurm requires a reason for some states."""
-        why = (f"reason={reason}",) if reason else ()
-        update = ("scontrol", "update", f"nodename={nodes}", f"state={state}", *why)
-        await self._run(*self.operate_prefix, *update)
 
     async def _run(self, *command: str, is_json: bool = False) -> str:
         """What it prints. With JSON its errors are no part of that, if it succeeds."""

@@ -1,20 +1,17 @@
-"""`SlurmNodeOperator`: the port `NodeOperator` by `scontrol update`, as the server's own user.
+"""`SlurmNodeOperator`: the port `NodeOperator`, by `scontrol`. Changes go to the gate.
 
-slurmrestd of older versions can't change nodes. slurmctld lets root and SlurmUser do it, and users
-with the AdminLevel Administrator in slurmdbd (Operator is not enough). If it refuses, the error
-shows the command that the site has to run.
+slurmrestd of older versions can't change nodes, and slurmctld lets few accounts do it. The server's
+own account has no such right: the gate runs `scontrol update` as SlurmUser.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 from collections.abc import Mapping
 
-from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
+from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.schema.build import node_state
-from lattice.base.errors import ConfigurationError
+from lattice.domain.administration import Administration, NodeChange
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import Admitted, AllExcept
@@ -23,16 +20,14 @@ from lattice.domain.operation import Admitted, AllExcept
 _LINE = re.compile(r"NodeName=(\S+) .*?\bState=(\S+)")
 _PARTITION = re.compile(r"PartitionName=(\S+) (.*)")
 _ACCOUNTS = re.compile(r"(?:^|\s)(Allow|Deny)Accounts=(\S+)")
-_REFUSED = re.compile(
-    r"invalid user id|permission denied|not authorized|^sudo: ", re.IGNORECASE | re.MULTILINE
-)
 
 
 class SlurmNodeOperator:
     """Operates one Slurm cluster."""
 
-    def __init__(self, commands: SlurmCommands) -> None:
+    def __init__(self, commands: SlurmCommands, administration: Administration) -> None:
         self._commands = commands
+        self._administration = administration
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         """The current states from slurmctld, not the last poll."""
@@ -42,30 +37,17 @@ class SlurmNodeOperator:
         """By `AllowAccounts`, or by `DenyAccounts` where the first names no accounts."""
         return parse_admitted(await self._commands.partitions_shown())
 
-    async def drain(self, nodes: NodeSet, reason: str) -> None:
+    async def drain(self, nodes: NodeSet, reason: str, *, by: str) -> None:
         """Slurm's own drain."""
-        await self._update(nodes, "drain", reason)
+        await self._administration.change_nodes(NodeChange.DRAIN, nodes, reason, by=by)
 
-    async def disable(self, nodes: NodeSet, reason: str) -> None:
-        """Slurm's `down`: it ends the jobs there.
+    async def disable(self, nodes: NodeSet, reason: str, *, by: str) -> None:
+        """Slurm's `down`: it ends the jobs there. The gate drains the node as well."""
+        await self._administration.change_nodes(NodeChange.DISABLE, nodes, reason, by=by)
 
-        The node is drained as well. With `ReturnToService=2` a node that is only down is back in
-        service with its next registration, which may be a second later.
-        """
-        await self._update(nodes, "drain", reason)
-        await self._update(nodes, "down", reason)
-
-    async def resume(self, nodes: NodeSet) -> None:
+    async def resume(self, nodes: NodeSet, *, by: str) -> None:
         """Slurm's `resume`: reverts a drain or a `down`."""
-        await self._update(nodes, "resume")
-
-    async def _update(self, nodes: NodeSet, state: str, reason: str = "") -> None:
-        try:
-            await self._commands.update_nodes(nodes.fold(), state, reason)
-        except CommandFailed as failure:
-            if _REFUSED.search(failure.output):
-                raise _not_allowed(failure.output) from None
-            raise
+        await self._administration.change_nodes(NodeChange.RESUME, nodes, "", by=by)
 
 
 def parse_states(text: str) -> dict[str, NodeState]:
@@ -109,19 +91,3 @@ def _state(text: str) -> NodeState:
         plain = state.rstrip("*~#!%$@^-")
         states += [plain, "not_responding"] if "*" in state[len(plain) :] else [plain]
     return node_state(tuple(states))
-
-
-def _not_allowed(output: str) -> ConfigurationError:
-    user = _own_user()
-    return ConfigurationError(
-        f"Slurm does not let this server's user {user} change nodes: {output}",
-        hint=f"An administrator of Slurm has to run once: sacctmgr -i modify user {user} set "
-        "AdminLevel=Administrator; or set slurm.operate_with to a command that may.",
-    )
-
-
-def _own_user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

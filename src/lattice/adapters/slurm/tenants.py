@@ -1,8 +1,7 @@
-"""`SlurmTenantAccounts`: the port `TenantAccounts` by `sacctmgr`, as the server's own user.
+"""`SlurmTenantAccounts`: the port `TenantAccounts`, by `sacctmgr`. Changes go to the gate.
 
 A tenant's limits are those of its account's association: `GrpTRES` for nodes and GPUs, `GrpJobs`
-for jobs. Slurm lets root, SlurmUser, and users with the AdminLevel Operator or Administrator change
-them. If it refuses, the error shows the command that the site has to run.
+for jobs. If nobody may change them here, the error shows the command to run by hand.
 """
 
 from __future__ import annotations
@@ -10,26 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
+from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.site import SlurmSite, settings
 from lattice.base.errors import ConfigurationError
-from lattice.domain.tenants import AccountLimits, LimitChange, LimitReading
+from lattice.domain.administration import Administration, TenantAct
+from lattice.domain.tenants import AccountLimits, LimitChange, LimitReading, limit_options
 
 _ENFORCING = frozenset({"limits", "safe", "all"})
 _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
-_REFUSED = re.compile(
-    r"permission denied|not authorized|access/permission|privilege|^sudo: |"
-    r"your user.*(?:uid|not).*(?:permission|allow)",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 class SlurmTenantAccounts:
     """Limits of one Slurm cluster's accounts."""
 
-    def __init__(self, commands: SlurmCommands, site: SlurmSite) -> None:
+    def __init__(
+        self, commands: SlurmCommands, site: SlurmSite, administration: Administration
+    ) -> None:
         self._commands = commands
         self._site = site
+        self._administration = administration
 
     async def limits(self) -> LimitReading:
         cluster = await self._site.read_name()
@@ -38,30 +36,27 @@ class SlurmTenantAccounts:
         kinds = enforced.get("AccountingStorageEnforce", "").lower().split(",")
         return LimitReading(parse_limits(text), not _ENFORCING.isdisjoint(kinds))
 
-    async def create(self, name: str, change: LimitChange) -> None:
-        cluster = await self._site.read_name()
-        await self._run("add", "account", name, f"cluster={cluster}", *limit_options(change))
+    async def create(self, name: str, change: LimitChange, *, by: str) -> None:
+        await self._change(TenantAct.CREATE, name, change, by)
 
-    async def update(self, name: str, change: LimitChange) -> None:
-        cluster = await self._site.read_name()
-        where = ("where", f"name={name}", f"cluster={cluster}")
-        await self._run("modify", "account", *where, "set", *limit_options(change))
+    async def update(self, name: str, change: LimitChange, *, by: str) -> None:
+        await self._change(TenantAct.UPDATE, name, change, by)
 
-    async def _run(self, *arguments: str) -> None:
+    async def _change(self, act: TenantAct, name: str, change: LimitChange, by: str) -> None:
         try:
-            await self._commands.change_accounts(*arguments)
-        except CommandFailed as failure:
-            if _REFUSED.search(failure.output):
-                raise _not_allowed(failure.output, arguments) from None
-            raise
+            await self._administration.change_tenant(act, name, change, by=by)
+        except ConfigurationError as refusal:
+            by_hand = command_by_hand(act, name, await self._site.read_name(), change)
+            hint = f"{refusal.hint or ''} Or an administrator of Slurm runs: {by_hand}".strip()
+            raise ConfigurationError(refusal.message, hint=hint) from None
 
 
-def limit_options(change: LimitChange) -> tuple[str, ...]:
-    """The limits in sacctmgr's notation; -1 takes one away there too."""
-    groups = (("node", change.max_nodes), ("gres/gpu", change.max_gpus))
-    resources = ",".join(f"{name}={count}" for name, count in groups if count is not None)
-    arguments = (f"grptres={resources}",) if resources else ()
-    return arguments if change.max_jobs is None else (*arguments, f"grpjobs={change.max_jobs}")
+def command_by_hand(act: TenantAct, name: str, cluster: str, change: LimitChange) -> str:
+    """The command that does the same, for an administrator of Slurm."""
+    limits = " ".join(limit_options(change))
+    if act is TenantAct.CREATE:
+        return f"sacctmgr -i add account {name} cluster={cluster} {limits}".rstrip()
+    return f"sacctmgr -i modify account where name={name} cluster={cluster} set {limits}"
 
 
 def parse_limits(text: str) -> Mapping[str, AccountLimits]:
@@ -82,12 +77,3 @@ def parse_limits(text: str) -> Mapping[str, AccountLimits]:
 
 def _count(text: str) -> int | None:
     return int(text) if _COUNT.fullmatch(text) else None
-
-
-def _not_allowed(output: str, arguments: tuple[str, ...]) -> ConfigurationError:
-    excerpt = " ".join(output.split())
-    return ConfigurationError(
-        f"Slurm does not let this server change accounts: {excerpt}",
-        hint=f"An administrator of Slurm can run: sacctmgr -i {' '.join(arguments)}; "
-        "or set slurm.manage_with to a command that may.",
-    )

@@ -114,9 +114,9 @@ class TenantService:
         text = _shown(change)
         try:
             if act == "create tenant":
-                await self._accounts.create(name, change)
+                await self._accounts.create(name, change, by=actor.sub)
             else:
-                await self._accounts.update(name, change)
+                await self._accounts.update(name, change, by=actor.sub)
         except Exception:
             self._journal.acted(f"{act} failed", name, actor.sub, text)
             raise

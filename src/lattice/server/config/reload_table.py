@@ -20,7 +20,7 @@ RELOADED: ReloadTable = {
         "tenant_claim",
         "service_accounts",
     ),
-    "slurm": ("operate_with", "manage_with", "poll_interval_s"),
+    "slurm": ("poll_interval_s",),
     "vclusters": (),
     "logs": ("retention_days", "job_quota_mb", "tenants"),
     "sharing": ("usual_days", "longest_days"),

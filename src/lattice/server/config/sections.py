@@ -311,17 +311,6 @@ class SlurmSection:
         None, "slurm.conf for Slurm's own commands. Not set: Slurm finds its own."
     )
     bin_dir: Path | None = setting(None, "Folder of Slurm's commands. Not set: the PATH.")
-    operate_with: tuple[str, ...] = setting(
-        (),
-        "Goes before `scontrol update` when nodes are drained and the like, for instance "
-        "`[sudo, -n, -u, slurm]`. Empty: the server's own user does it, if Slurm lets it.",
-    )
-    manage_with: tuple[str, ...] = setting(
-        (),
-        "Goes before `sacctmgr` when tenants are made or their limits are changed, for instance "
-        "`[sudo, -n, -u, slurm, /usr/local/libexec/lattice-sacctmgr]`. Empty: the server's own "
-        "user does it, if Slurm lets it.",
-    )
     poll_interval_s: float = setting(
         1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
     )
@@ -332,7 +321,7 @@ class GateSection:
     socket: Path | None = setting(
         None,
         "Socket of the lattice-helper beside this server, which submits and cancels as the "
-        "caller. Not set: nothing can be submitted or cancelled.",
+        "caller, and changes nodes and tenants. Not set: nothing of that can be done.",
         env="LATTICE_GATE_SOCKET",
     )
     grant_key: Path | None = setting(

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.base.errors import ConfigurationError
+from lattice.domain.administration import VerbGroup
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default, and returns the answer."""
+_GROUPS = tuple(group.value for group in VerbGroup)
+_USUAL = (VerbGroup.NODES.value, VerbGroup.TENANTS.value)
+_NOTHING = "nothing"
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}", re.ASCII)
 
@@ -32,6 +36,8 @@ class Answers:
     munge: bool
     slurm_tokens: str = ""
     """The slurmrestd that judges Slurm tokens, as a URL; empty: nobody signs in by one."""
+    gate_allows: tuple[str, ...] = _USUAL
+    """What administrators may change in Slurm through the gate."""
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_audience: str = ""
@@ -64,6 +70,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--administrator", metavar="USER", help="the Unix user who administers Lattice")
     add("--state", type=Path, default=Path("/var/lib/lattice"), metavar="DIR", help="state folder")
     add("--account", default="lattice", metavar="USER", help="the Unix user of the server")
+    add(
+        "--gate-allows",
+        default=",".join(_USUAL),
+        metavar="GROUPS",
+        help="what administrators may change in Slurm through the gate, with commas: "
+        f"{', '.join(_GROUPS)}; or {_NOTHING}",
+    )
     add("--no-munge", action="store_true", help="nobody signs in by MUNGE")
     add(
         "--slurm-tokens",
@@ -114,12 +127,18 @@ def answers(options: argparse.Namespace, ask: Ask) -> Answers:
             "Several servers need an object store that all of them reach.",
             hint="Name it with --objects.",
         )
+    groups = () if options.gate_allows == _NOTHING else tuple(options.gate_allows.split(","))
+    if not set(groups) <= set(_GROUPS):
+        raise ConfigurationError(
+            f"{options.gate_allows[:80]!r} is nothing that the gate could be allowed.",
+            hint=f"--gate-allows has {', '.join(_GROUPS)} with commas between, or {_NOTHING}.",
+        )
     names = [each for each in Answers.__dataclass_fields__ if hasattr(options, each)]
     plain = {each: getattr(options, each) for each in names}
     return Answers(
         **plain
         | {"hosts": hosts, "administrator": administrator, "munge": not options.no_munge}
-        | {"etcd": tuple(options.etcd)}
+        | {"etcd": tuple(options.etcd), "gate_allows": groups}
     )
 
 

@@ -113,6 +113,12 @@ def server_defaults(answers: Answers) -> str:
     return f"OPTIONS={shlex.quote(single)}\n"
 
 
+def gate_defaults(answers: Answers) -> str:
+    """/etc/default/lattice-gate: what administrators may change in Slurm through the gate."""
+    options = " ".join(f"--allow {each}" for each in answers.gate_allows)
+    return f"OPTIONS={shlex.quote(options)}\n"
+
+
 def slurmrestd_defaults(facts: SiteFacts) -> str:
     """/etc/default/lattice-slurmrestd: where it is, and more threads than it has by itself."""
     lines = [f"SLURMRESTD={facts.slurmrestd}", "OPTIONS='-t 16'"]

@@ -55,6 +55,10 @@ class SitePaths:
         return self.defaults / "lattice-server"
 
     @property
+    def gate_defaults(self) -> Path:
+        return self.defaults / "lattice-gate"
+
+    @property
     def slurmrestd_defaults(self) -> Path:
         return self.defaults / "lattice-slurmrestd"
 

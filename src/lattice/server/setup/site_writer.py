@@ -71,6 +71,8 @@ class SiteWriter:
         yield self._once(
             paths.server_defaults, site_files.server_defaults(answers).encode, mode=0o644
         )
+        gate = site_files.gate_defaults(answers)
+        yield self._once(paths.gate_defaults, gate.encode, mode=0o644)
         # People and secrets are named in it, by their files.
         config = site_files.server_config(answers, facts, paths)
         yield self._once(paths.server_config, config.encode, mode=0o640, group=True)

@@ -9,10 +9,11 @@ import pytest
 
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.operator import SlurmNodeOperator, parse_admitted, parse_states
-from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.base.errors import Unavailable
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import AllExcept
+from tests.fakes.in_memory_administration import InMemoryAdministration
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def says(scontrol: Path, script: str) -> SlurmNodeOperator:
     scontrol.write_text(f"#!/bin/sh\n{script}\n")
     scontrol.chmod(0o755)
-    return SlurmNodeOperator(SlurmCommands())
+    return SlurmNodeOperator(SlurmCommands(), InMemoryAdministration())
 
 
 @pytest.mark.spec("OPS-4")
@@ -88,44 +89,17 @@ def test_a_reason_can_not_play_a_state() -> None:
 
 
 @pytest.mark.spec("OPS-4")
-async def test_the_words_reach_slurm_as_one_argument_each(scontrol: Path) -> None:
-    operator = says(scontrol, f'for each; do echo "[$each]"; done >> {scontrol}.said')
-    nodes = NodeSet(["n1", "n2", "n3"])
-    await operator.drain(nodes, "olga: bad 'DIMM'; $(reboot) state=resume")
-    said = Path(f"{scontrol}.said")
-    assert said.read_text().splitlines() == [
-        "[update]",
-        "[nodename=n[1-3]]",
-        "[state=drain]",
-        "[reason=olga: bad 'DIMM'; $(reboot) state=resume]",
-    ]
-    said.unlink()
-    await operator.resume(nodes)
-    await operator.disable(nodes, "x")
-    states = [line for line in said.read_text().splitlines() if "state" in line]
-    assert states == ["[state=resume]", "[state=drain]", "[state=down]"]
-
-
-@pytest.mark.parametrize("words", ["Invalid user id", "Access/permission denied"])
-async def test_a_refusal_says_what_the_site_must_run(scontrol: Path, words: str) -> None:
-    operator = says(scontrol, f"echo 'slurm_update error: {words}' >&2; exit 1")
-    with pytest.raises(ConfigurationError, match=words) as refused:
-        await operator.drain(NodeSet(["n1"]), "olga: x")
-    assert refused.value.hint is not None
-    assert "sacctmgr -i modify user" in refused.value.hint
-    assert "AdminLevel=Administrator" in refused.value.hint
-
-
-async def test_a_command_that_may_goes_before_it_and_before_nothing_else(scontrol: Path) -> None:
-    scontrol.write_text('#!/bin/sh\necho "$WHO $*" >> "$0.said"\n')
-    scontrol.chmod(0o755)
-    commands = SlurmCommands(operate_prefix=("env", "WHO=root"))
-    await commands.update_nodes("n1", "resume")
-    await commands.nodes_shown("n1")
-    assert Path(f"{scontrol}.said").read_text().splitlines() == [
-        "root update nodename=n1 state=resume",
-        " -o show node n1",
-    ]
+async def test_changes_go_to_the_gate_with_the_caller() -> None:
+    gate = InMemoryAdministration()
+    operator = SlurmNodeOperator(SlurmCommands(), gate)
+    nodes = NodeSet(["n1", "n2"])
+    await operator.drain(nodes, "olga: bad DIMM", by="sub-olga")
+    assert (gate.states["n1"], gate.states["n3"]) == ("drained", "idle")
+    await operator.disable(nodes, "olga: smoke", by="sub-olga")
+    assert gate.states["n2"] == "down"
+    await operator.resume(nodes, by="sub-oscar")
+    assert set(gate.states.values()) == {"idle"}
+    assert gate.by == ["sub-olga", "sub-olga", "sub-oscar"]
 
 
 async def test_any_other_failure_is_unavailable(scontrol: Path) -> None:

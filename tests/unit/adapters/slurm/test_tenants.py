@@ -9,9 +9,10 @@ import pytest
 
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.site import SlurmSite
-from lattice.adapters.slurm.tenants import SlurmTenantAccounts, limit_options, parse_limits
+from lattice.adapters.slurm.tenants import SlurmTenantAccounts, parse_limits
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.domain.tenants import AccountLimits, LimitChange
+from lattice.domain.tenants import AccountLimits, LimitChange, limit_options
+from tests.fakes.in_memory_administration import InMemoryAdministration
 
 
 @pytest.fixture
@@ -20,13 +21,18 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def accounts(programs: Path, sacctmgr: str, enforce: str = "limits") -> SlurmTenantAccounts:
+def accounts(
+    programs: Path,
+    sacctmgr: str,
+    enforce: str = "limits",
+    gate: InMemoryAdministration | None = None,
+) -> SlurmTenantAccounts:
     settings = f"ClusterName = lab\\nAccountingStorageEnforce = {enforce}\\n"
     for name, script in (("scontrol", f"printf '{settings}'"), ("sacctmgr", sacctmgr)):
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     commands = SlurmCommands()
-    return SlurmTenantAccounts(commands, SlurmSite(commands, ""))
+    return SlurmTenantAccounts(commands, SlurmSite(commands, ""), gate or InMemoryAdministration())
 
 
 @pytest.mark.spec("OPS-5")
@@ -56,15 +62,13 @@ def test_limits_in_the_words_of_sacctmgr() -> None:
 
 
 @pytest.mark.spec("OPS-5")
-async def test_what_runs(programs: Path) -> None:
-    log = programs / "log"
-    site = accounts(programs, f'echo "$*" >>{log}')
-    await site.create("physics", LimitChange(max_nodes=1))
-    await site.update("physics", LimitChange(max_nodes=2, max_jobs=-1))
-    assert log.read_text().splitlines() == [
-        "-i add account physics cluster=lab grptres=node=1",
-        "-i modify account where name=physics cluster=lab set grptres=node=2 grpjobs=-1",
-    ]
+async def test_changes_go_to_the_gate_with_the_caller(programs: Path) -> None:
+    gate = InMemoryAdministration()
+    site = accounts(programs, "exit 1", gate=gate)
+    await site.create("physics", LimitChange(max_nodes=1), by="sub-olga")
+    await site.update("physics", LimitChange(max_nodes=2, max_jobs=-1), by="sub-olga")
+    assert gate.limits == {"physics": AccountLimits(max_nodes=2)}
+    assert gate.by == ["sub-olga"] * 2
 
 
 @pytest.mark.parametrize(
@@ -77,17 +81,26 @@ async def test_whether_slurm_enforces_limits(programs: Path, enforce: str, enfor
 
 
 @pytest.mark.spec("OPS-5")
-async def test_a_refusal_names_the_command_to_run(programs: Path) -> None:
-    refusal = "sacctmgr: error: Your user/uid is not allowed: Access/permission denied"
-    site = accounts(programs, f"echo '{refusal}'; exit 1")
+@pytest.mark.parametrize(
+    ("act", "command"),
+    [
+        ("create", "sacctmgr -i add account physics cluster=lab grptres=node=1"),
+        ("update", "sacctmgr -i modify account where name=physics cluster=lab set grptres=node=1"),
+    ],
+)
+async def test_a_refusal_names_the_command_to_run(programs: Path, act: str, command: str) -> None:
+    gate = InMemoryAdministration()
+    gate.allowed = frozenset()
+    site = accounts(programs, "exit 1", gate=gate)
     with pytest.raises(ConfigurationError) as refused:
-        await site.create("physics", LimitChange(max_nodes=1))
-    hint = refused.value.hint or ""
-    assert "sacctmgr -i add account physics cluster=lab grptres=node=1" in hint
-    assert "slurm.manage_with" in hint
+        await getattr(site, act)("physics", LimitChange(max_nodes=1), by="olga")
+    assert (refused.value.hint or "").endswith(f"an administrator of Slurm runs: {command}")
 
 
-async def test_an_accounting_that_is_away_is_no_refusal(programs: Path) -> None:
-    site = accounts(programs, "echo 'sacctmgr: error: Connection refused'; exit 1")
+async def test_a_gate_that_is_away_is_no_refusal(programs: Path) -> None:
+    gate = InMemoryAdministration()
+    gate.away = True
     with pytest.raises(Unavailable):
-        await site.update("physics", LimitChange(max_nodes=1))
+        await accounts(programs, "exit 1", gate=gate).update(
+            "physics", LimitChange(max_nodes=1), by="olga"
+        )

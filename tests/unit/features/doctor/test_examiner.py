@@ -11,6 +11,7 @@ import pytest
 
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import Account, AccountTree
+from lattice.domain.administration import VerbGroup
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.node import AgentFacts, Condition, HealthState, Node, NodeHealth, NodeState
 from lattice.domain.presence import Link, Presence, PresenceReading
@@ -28,6 +29,7 @@ from lattice.features.doctor.service.facts import (
 from lattice.features.doctor.service.measured import Inspected, NotUsed
 from lattice.features.doctor.service.server import gate
 from tests.fakes.foundation import in_memory_foundation
+from tests.fakes.in_memory_administration import InMemoryAdministration
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
@@ -103,6 +105,7 @@ class Site:
         self.inspection.facts["munge"] = NotUsed("nobody signs in by MUNGE")
         self.inspection.facts["token_judge"] = NotUsed("nobody signs in by a Slurm token")
         self.inspection.facts["object_folder"] = NotUsed("no folder")
+        self.administration = InMemoryAdministration()
         self.without_gate = False
         self.version = "1.0"
 
@@ -117,6 +120,7 @@ class Site:
             self.clock,
             scheduler=self.scheduler,
             operator=self.operator,
+            administration=self.administration,
             state=self.state,
             metrics=self.metrics,
             objects=self.objects,
@@ -189,7 +193,6 @@ async def test_engines_that_hang_cost_one_deadline_and_are_named(site: Site) -> 
         "slurm.release": "unknown",
         "slurm.cluster": "unknown",
         "slurm.private_data": "unknown",
-        "slurm.operate": "unknown",
         "slurm.clock": "unknown",
     }
     assert found["slurm.controller"].evidence == "no answer within 0.5 s"
@@ -204,10 +207,9 @@ async def test_a_stopped_slurmdbd_is_named_alone_with_what_depends_on_it(site: S
     assert states(found) == {
         "slurm.accounting": "failed",
         "slurm.private_data": "unknown",
-        "slurm.operate": "unknown",
     }
     assert "Connection refused" in found["slurm.accounting"].evidence
-    assert found["slurm.operate"].evidence == "not known while slurm.accounting fails"
+    assert found["slurm.private_data"].evidence == "not known while slurm.accounting fails"
     assert "systemctl status slurmdbd" in found["slurm.accounting"].remedy
 
 
@@ -216,9 +218,7 @@ async def test_a_missing_right_has_the_command_that_gives_it(site: Site) -> None
         "Slurm hides jobs of others from its account lattice (PrivateData). An administrator of "
         "Slurm runs: sacctmgr modify user lattice set adminlevel=operator"
     )
-    site.inspection.facts["rights"] = RightFacts(
-        hidden=hidden, operator="lattice", may_operate=False
-    )
+    site.inspection.facts["rights"] = RightFacts(hidden=hidden)
     found = await site.problems()
     assert states(found) == {"slurm.private_data": "failed"}
     assert "adminlevel=operator" in found["slurm.private_data"].remedy
@@ -470,18 +470,28 @@ async def test_what_is_not_meant_for_production_is_a_warning(site: Site) -> None
     }
 
 
-async def test_sudo_in_a_unit_that_forbids_it_is_not_ok(site: Site) -> None:
-    site.inspection.facts["rights"] = RightFacts(
-        hidden=None,
-        operator="lattice",
-        may_operate=False,
-        operates_with="sudo -n -u slurm",
-        barred=True,
-    )
+@pytest.mark.spec("OPS-8")
+async def test_what_the_gate_may_change_is_a_check_for_each_group(site: Site) -> None:
+    found = {each.id: each for each in (await site.examine()).checks}
+    for name in ("slurm.operate", "slurm.manage"):
+        assert found[name].state is CheckState.OK
+        assert found[name].evidence == "by the gate as slurm; nothing was changed to try"
+    site.administration.allowed = frozenset({VerbGroup.TENANTS})
+    found = {each.id: each for each in (await site.examine()).checks}
+    assert found["slurm.operate"].state is CheckState.OFF
+    assert "`lattice admin drain` is refused" in found["slurm.operate"].evidence
+    assert "`--allow nodes`" in found["slurm.operate"].evidence
+    assert "/etc/default/lattice-gate" in found["slurm.operate"].evidence
+    assert found["slurm.manage"].state is CheckState.OK
+
+
+@pytest.mark.spec("OPS-8")
+async def test_a_gate_that_can_not_use_its_rights_is_named_with_what_to_do(site: Site) -> None:
+    site.administration.fault = "this host has no account slurm"
     found = await site.problems()
-    assert states(found) == {"slurm.operate": "failed"}
-    assert "NoNewPrivileges" in found["slurm.operate"].evidence
-    assert "account=root adminlevel=Administrator" in found["slurm.operate"].remedy
+    assert states(found) == {"slurm.operate": "failed", "slurm.manage": "failed"}
+    assert found["slurm.manage"].evidence == "this host has no account slurm"
+    assert "--administer-as" in found["slurm.manage"].remedy
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ async def test_slurm_is_asked_again_before_a_node_is_claimed() -> None:
         cluster.clock,
         cluster.terms,
     )
-    await cluster.operator.drain(NodeSet(["n1"]), "olga: bad DIMM")
+    await cluster.operator.drain(NodeSet(["n1"]), "olga: bad DIMM", by="olga")
     await cluster.pass_(600, server)
     assert [reason for _, _, reason in cluster.operator.acts] == ["olga: bad DIMM"]
 
@@ -219,7 +219,7 @@ async def test_a_node_is_drained_once_and_an_operator_may_put_it_back() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
     await cluster.pass_(AFTER_S + 5)
-    await cluster.operator.resume(NodeSet(["n1"]))
+    await cluster.operator.resume(NodeSet(["n1"]), by="olga")
     await cluster.pass_(3 * HOUR_S)
     assert cluster.drained == ["n1"]
 
@@ -229,7 +229,7 @@ async def test_nor_does_a_server_that_starts_anew_drain_it_again() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
     await cluster.pass_(AFTER_S + 5)
-    await cluster.operator.resume(NodeSet(["n1"]))
+    await cluster.operator.resume(NodeSet(["n1"]), by="olga")
     await cluster.pass_(600, cluster.another())
     assert cluster.drained == ["n1"]
 
@@ -242,7 +242,7 @@ async def test_the_next_failure_of_a_node_that_was_sound_is_another() -> None:
     cluster.nodes.judge("n1", HealthState.UNKNOWN)
     await cluster.pass_(60)
     cluster.nodes.fail("n1")
-    await cluster.operator.resume(NodeSet(["n1"]))
+    await cluster.operator.resume(NodeSet(["n1"]), by="olga")
     await cluster.pass_(AFTER_S + 5)
     assert cluster.drained == ["n1"], "that nobody looked is not that it was sound"
     cluster.nodes.judge("n1", HealthState.HEALTHY)
@@ -290,7 +290,7 @@ async def test_a_server_that_dies_after_it_drained_has_drained() -> None:
     cluster.nodes.fail("n1")
     now = cluster.clock.now().timestamp()
     await cluster.store.put(LEDGER, written(claimed(DrainLedger(), "n1", now)))
-    await cluster.operator.drain(NodeSet(["n1"]), "lattice: gpu_health: failure: lost")
+    await cluster.operator.drain(NodeSet(["n1"]), "lattice: gpu_health: failure: lost", by="olga")
     server = FailedNodeDrain(
         cluster.nodes,
         lambda: frozenset(NAMES),
@@ -301,7 +301,7 @@ async def test_a_server_that_dies_after_it_drained_has_drained() -> None:
         cluster.terms,
     )
     await cluster.pass_(AGAIN_AFTER_S + AFTER_S + 5, server)
-    await cluster.operator.resume(NodeSet(["n1"]))
+    await cluster.operator.resume(NodeSet(["n1"]), by="olga")
     await cluster.pass_(600, server)
     assert cluster.drained == ["n1"]
     assert (await ledger_of(cluster.store)).claims["n1"].done
@@ -371,7 +371,7 @@ async def test_whatever_happens_no_hour_has_more_and_no_failure_is_drained_twice
     for node, health, act, passed_s in events:
         cluster.nodes.judge(node, health, "words")
         if act:
-            await cluster.operator.resume(NodeSet([node]))
+            await cluster.operator.resume(NodeSet([node]), by="olga")
         for _ in range(passed_s // 60 + 1):
             cluster.clock.advance(60)
             for server in servers:

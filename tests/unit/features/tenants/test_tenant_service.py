@@ -62,7 +62,7 @@ def site() -> Site:
 
 @pytest.mark.spec("OPS-5")
 async def test_a_tenant_shows_its_limits_and_what_is_in_use(site: Site) -> None:
-    await site.accounts.update("physics", LimitChange(max_nodes=4, max_jobs=9))
+    await site.accounts.update("physics", LimitChange(max_nodes=4, max_jobs=9), by="ada")
     site.scheduler.allocations = [
         job("research", "n[1-2]", 8),
         job("theory", "n2", 2),
@@ -197,8 +197,8 @@ async def test_a_tenant_that_slurm_does_not_list_yet_is_not_called_missing(
 ) -> None:
     act = site.accounts.create
 
-    async def late(name: str, change: LimitChange) -> None:
-        await act(name, change)
+    async def late(name: str, change: LimitChange, *, by: str) -> None:
+        await act(name, change, by=by)
         site.scheduler.accounts = TREE
 
     monkeypatch.setattr(site.accounts, "create", late)

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TypeVar
 
 from lattice.base.errors import PermissionRefused, Unavailable
+from lattice.domain.administration import GateRights
 from lattice.domain.allocation import State
 from lattice.domain.metricstore import MetricStore, SeriesPoints
 from lattice.domain.nodeset import NodeSet
@@ -132,12 +133,12 @@ class Examiner:
 
     async def _slurm(self) -> tuple[Check, ...]:
         ask, there = self._measure, self._inspection
-        controller, ahead, accounting, schemas, rights, partitions = await asyncio.gather(
+        controller, ahead, accounting, schemas, (rights, gate), partitions = await asyncio.gather(
             ask(there.controller()),
             ask(there.controller_ahead_s()),
             ask(there.accounting()),
             ask(there.schemas()),
-            ask(there.rights()),
+            asyncio.gather(ask(there.rights()), ask(gate_rights(self._base))),
             ask(self._partitions()),
         )
         facts = SlurmFacts(
@@ -146,6 +147,7 @@ class Examiner:
             accounting=await self._alone(accounting, there.accounting, SLURM_SLOW_S),
             schemas=schemas,
             rights=rights,
+            gate=gate,
             partitions=partitions,
             reading=await ask(self._reading()),
             views=self._base.views,
@@ -395,6 +397,13 @@ class ObjectProbe:
         if self._store is None:
             raise NotUsed("no object store")
         return self._store
+
+
+async def gate_rights(foundation: Foundation) -> GateRights:
+    """What the gate may change in Slurm."""
+    if foundation.gate is None:
+        raise NotUsed("no gate")
+    return await foundation.administration.rights()
 
 
 async def is_gate_well(gate: SubmitGate | None) -> bool:

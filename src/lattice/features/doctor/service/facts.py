@@ -37,19 +37,10 @@ class SchemaFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RightFacts:
-    """What the server's accounts may do in Slurm."""
+    """What the server's account may read in Slurm."""
 
     hidden: str | None
     """What Slurm hides and what to do; None if it hides nothing."""
-    operator: str
-    """The Unix user that changes nodes."""
-    may_operate: bool
-    operates_with: str = ""
-    """The command before `scontrol update`; empty if the server's own user does it."""
-    program_found: bool = True
-    """Whether the program of that command is there."""
-    barred: bool = False
-    """The command needs to become another user, and the server's unit lets no program do so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

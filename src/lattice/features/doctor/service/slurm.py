@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lattice.domain.administration import GateRights, VerbGroup
 from lattice.domain.scheduler import SchedulerReading
 from lattice.domain.vcluster import Vclusters
 from lattice.features.doctor.model import Check, Topic
@@ -26,11 +27,16 @@ SCHEMA = Topic("slurm.schema", "slurmrestd's schema is known")
 RELEASE = Topic("slurm.release", "the release is supported")
 CLUSTER = Topic("slurm.cluster", "the cluster's name is known")
 PRIVATE_DATA = Topic("slurm.private_data", "nothing is hidden from the server")
-OPERATE = Topic("slurm.operate", "the server may drain nodes")
+OPERATE = Topic("slurm.operate", "the gate may drain nodes")
+MANAGE = Topic("slurm.manage", "the gate may change tenants")
 ACCOUNTS = Topic("slurm.accounts", "the accounts are known")
 PARTITIONS = Topic("slurm.partitions", "every vCluster has its partition")
 CLOCK = Topic("slurm.clock", "slurmctld's clock agrees")
 
+_REFUSED_WITHOUT = {
+    VerbGroup.NODES: "`lattice admin drain`",
+    VerbGroup.TENANTS: "`lattice admin tenant create`",
+}
 _START_CONTROLLER = "On the controller's host: systemctl status slurmctld, then start it."
 _START_ACCOUNTING = "On slurmdbd's host: systemctl status slurmdbd, then start it."
 _REST = "Check slurmrestd (systemctl status slurmrestd), its token, and slurm.rest_url."
@@ -43,6 +49,7 @@ class SlurmFacts:
     accounting: Inspected[str]
     schemas: Inspected[SchemaFacts]
     rights: Inspected[RightFacts]
+    gate: Inspected[GateRights]
     partitions: Inspected[frozenset[str]]
     reading: Inspected[SchedulerReading]
     views: Vclusters
@@ -56,7 +63,8 @@ def slurm_checks(facts: SlurmFacts) -> Iterator[Check]:
     yield release(facts.controller, facts.reading)
     yield cluster(facts.controller)
     yield private_data(facts.rights)
-    yield operate(facts.rights)
+    yield gate_right(OPERATE, facts.gate, VerbGroup.NODES)
+    yield gate_right(MANAGE, facts.gate, VerbGroup.TENANTS)
     yield accounts(facts.reading)
     yield partitions(facts.partitions, facts.views)
     yield clock(facts.ahead)
@@ -160,31 +168,27 @@ def private_data(found: Inspected[RightFacts]) -> Check:
     return PRIVATE_DATA.failed(evidence, f"{remedy or evidence}.")
 
 
-def operate(found: Inspected[RightFacts]) -> Check:
+def gate_right(topic: Topic, found: Inspected[GateRights], group: VerbGroup) -> Check:
+    """One group of verbs that the site may allow its gate."""
+    refused = f"{_REFUSED_WITHOUT[group]} is refused"
+    if found.off:
+        return topic.off(f"no gate is configured (gate.socket): {refused}")
     facts = found.value
     if facts is None:
-        return OPERATE.unknown(found.reason)
-    if facts.operates_with:
-        program = facts.operates_with.partition(" ")[0]
-        if not facts.program_found:
-            return OPERATE.failed(
-                f"{program} of slurm.operate_with is not there",
-                f"Install {program} beside the server, or correct slurm.operate_with.",
-            )
-        if facts.barred:
-            return OPERATE.failed(
-                f"{program} can't become another user: the server's unit sets NoNewPrivileges",
-                f"Remove slurm.operate_with, and let {facts.operator} do it: sacctmgr -i add user "
-                f"{facts.operator} account=root adminlevel=Administrator.",
-            )
-        return OPERATE.ok(f"by `{facts.operates_with}`, which is there; no node was changed to try")
-    if facts.may_operate:
-        return OPERATE.ok(f"{facts.operator} is an administrator of Slurm")
-    # A right that a site need not give: nodes are drained by Slurm's own commands, too.
-    return OPERATE.off(
-        f"{facts.operator} has no such right: `lattice admin drain` is refused. To allow it, set "
-        "slurm.operate_with, or give the account AdminLevel=Administrator"
-    )
+        return topic.unknown(found.reason)
+    if group not in facts.groups:
+        # A right that a site need not give: Slurm's own commands do the same.
+        return topic.off(
+            f"this site does not allow it: {refused}. To allow it, add `--allow {group.value}` to "
+            "OPTIONS in /etc/default/lattice-gate, and restart lattice-gate"
+        )
+    if facts.fault:
+        return topic.failed(
+            facts.fault,
+            "Give the gate's host the account of SlurmUser, and slurm.conf; or name another "
+            "account by --administer-as (docs/operate/gate.md).",
+        )
+    return topic.ok(f"by the gate as {facts.user}; nothing was changed to try")
 
 
 def accounts(found: Inspected[SchedulerReading]) -> Check:

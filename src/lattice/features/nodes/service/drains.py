@@ -170,7 +170,7 @@ class FailedNodeDrain:
     async def _drain(self, node: str, faults: tuple[str, ...]) -> None:
         reason = _reason(faults)
         try:
-            await self._operator.drain(NodeSet([node]), reason)
+            await self._operator.drain(NodeSet([node]), reason, by=_ITSELF.sub)
         except Exception:
             self.counts.failed_total += 1
             self._journal.acted(f"{NodeAct.DRAIN.value} failed", node, _ITSELF.sub, reason)

@@ -269,11 +269,11 @@ class NodeOperations:
         text = signed_reason(actor, reason)
         try:
             if act is NodeAct.DRAIN:
-                await self._operator.drain(nodes, text)
+                await self._operator.drain(nodes, text, by=actor.sub)
             elif act is NodeAct.DISABLE:
-                await self._operator.disable(nodes, text)
+                await self._operator.disable(nodes, text, by=actor.sub)
             else:
-                await self._operator.resume(nodes)
+                await self._operator.resume(nodes, by=actor.sub)
         except Exception:
             self._journal.acted(f"{act.value} failed", str(nodes), actor.sub, text)
             raise
@@ -290,7 +290,7 @@ def _check_states(act: NodeAct, states: Mapping[str, NodeState]) -> None:
 
 
 def signed_reason(actor: Actor, reason: str) -> str:
-    """Return the actor and the reason as one text. Slurm itself has only the server's user."""
+    """Return the actor and the reason as one text. Slurm itself has only SlurmUser."""
     who = cut(inert(actor.user or actor.sub), _LONGEST_ACTOR)
     # `cut` counts screen columns, but Slurm's limit counts characters.
     return cut(f"{who}: {inert(' '.join(reason.split()))}", LONGEST_REASON)[:LONGEST_REASON]
