@@ -68,7 +68,7 @@ SENTENCES: Mapping[AuditAct, str] = {
     AuditAct.ALLOCATION_END: "{target} ended",
     AuditAct.ATTACH_START: "{who} attached to {target}",
     AuditAct.ATTACH_END: "the terminal of {who} in {target} ended",
-    AuditAct.LOG_READ: "{who} read output or measurements of {target}",
+    AuditAct.LOG_READ: "{who} read output of {target}",
     AuditAct.METRIC_READ: "{who} read measurements of {target}",
     AuditAct.RECORDING_READ: "{who} replayed a recording of {target}",
     AuditAct.MODE_SWITCH: "{who} switched the telemetry of {target}",

@@ -27,13 +27,25 @@ class Standing(StrEnum):
 
 
 class ReadKind(StrEnum):
-    """How output was read."""
+    """How output or measurements were read."""
 
     LIST = "list"
     """The streams and their lengths: recorded, but not counted as a read."""
     READ = "read"
     FOLLOW = "follow"
     DOWNLOAD = "download"
+    MEASURE = "measure"
+    """Measurements, once."""
+    OBSERVE = "observe"
+    """Measurements or alerts as they come."""
+
+    @property
+    def act(self) -> str:
+        """Its name in the journal."""
+        return _ACTS.get(self, f"{self.value} output")
+
+
+_ACTS = {ReadKind.MEASURE: "read measurements", ReadKind.OBSERVE: "follow measurements"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ _ALLOCATION = {
     "read output": AuditAct.LOG_READ,
     "follow output": AuditAct.LOG_READ,
     "download output": AuditAct.LOG_READ,
+    "read measurements": AuditAct.METRIC_READ,
+    "follow measurements": AuditAct.METRIC_READ,
 }
 _NODE = {
     "drain": AuditAct.DRAIN,

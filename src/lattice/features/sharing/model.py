@@ -59,9 +59,9 @@ def _counted(record: ReadRecord, kind: ReadKind) -> ReadRecord:
     match kind:
         case ReadKind.LIST:
             return record
-        case ReadKind.READ:
+        case ReadKind.READ | ReadKind.MEASURE:
             return replace(record, reads=record.reads + 1)
-        case ReadKind.FOLLOW:
+        case ReadKind.FOLLOW | ReadKind.OBSERVE:
             return replace(record, follows=record.follows + 1)
         case ReadKind.DOWNLOAD:
             return replace(record, downloads=record.downloads + 1)

@@ -18,6 +18,7 @@ from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.audit import AuditAct, AuditEvent, AuditOutcome
 from lattice.domain.audit_bundle import NoBundle, verify_bundle
 from lattice.domain.audit_chain import ChainBroken
+from lattice.domain.sharing import ReadKind
 from lattice.features.audit.model import AuditQuery
 from lattice.features.audit.service.archive import Archiver, AuditArchive
 from lattice.features.audit.service.audit_service import AuditService
@@ -196,6 +197,14 @@ def test_an_act_of_the_journal_becomes_an_entry(act: str) -> None:
     assert event.act is AUDITED[act]
     assert event.user == "alice"
     assert "x" in {event.allocation, event.node, event.of_tenant, event.target}
+
+
+@pytest.mark.spec("AUDIT-3")
+def test_reads_of_measurements_are_apart_from_reads_of_output() -> None:
+    acts = {each: AUDITED[each.act] for each in ReadKind}
+    measured = {each for each, act in acts.items() if act is AuditAct.METRIC_READ}
+    assert measured == {ReadKind.MEASURE, ReadKind.OBSERVE}
+    assert {act for each, act in acts.items() if each not in measured} == {AuditAct.LOG_READ}
 
 
 def test_outcomes_and_other_callers_of_acts() -> None:

@@ -75,7 +75,9 @@ def test_nothing_is_forgotten_however_long_it_goes(steps: list[tuple[int, ReadKi
         records = noted(records, at(second), way, goes_on=goes_on)
         expected[way] += not goes_on and way is not ReadKind.LIST
     assert counts(records) == (
-        expected[ReadKind.READ], expected[ReadKind.FOLLOW], expected[ReadKind.DOWNLOAD],
+        expected[ReadKind.READ] + expected[ReadKind.MEASURE],
+        expected[ReadKind.FOLLOW] + expected[ReadKind.OBSERVE],
+        expected[ReadKind.DOWNLOAD],
     )  # fmt: skip
     assert len(records) <= MOST_HOURS
     assert (records[0].first, records[-1].last) == (at(steps[0][0]).first, at(second).last)

@@ -188,7 +188,7 @@ class RunFinder:
             )
         entered = [self._entered(each) for each in found]
         for each in found:
-            await self._access.enter(actor, each, ReadKind.READ)
+            await self._access.enter(actor, each, ReadKind.MEASURE)
         return tuple(entered)
 
     async def _found(self, actor: Actor, name: str) -> Found:

@@ -62,7 +62,7 @@ class DiagService:
         begun_s = self._clock.monotonic()
         await self._pace(actor)
         found, job = await self._found(actor, name)
-        await self._output.enter(actor, found, ReadKind.READ)
+        await self._output.enter(actor, found, ReadKind.MEASURE)
         topology = self._scheduler.live().cluster.topology
         case = await self._gathering.case(job, topology)
         if len(case.nodes) < _FEWEST_FOR_A_THREAD:

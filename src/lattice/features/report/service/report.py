@@ -57,7 +57,7 @@ class ReportService:
             )
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
-        await self._access.enter(actor, found, ReadKind.READ)
+        await self._access.enter(actor, found, ReadKind.MEASURE)
         accounts = self._scheduler.live().cluster.accounts
         job = named(found.allocation, attempt, accounts, self._clock.now())
         stored = await self._stored_summary(job) if attempt.ended is not None else None

@@ -75,7 +75,7 @@ class WrittenReads:
         self._remember(key, kind)
         if self._journal is not None:
             self._journal.acted(
-                f"{kind} output",
+                kind.act,
                 name,
                 reader,
                 standing,

@@ -109,7 +109,7 @@ class TopService:
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
         found, job = await self._found(actor, name, query)
-        await self._access.enter(actor, found, ReadKind.READ)
+        await self._access.enter(actor, found, ReadKind.MEASURE)
         now = self._clock.now()
         stretch = _stretch_of(job, query, now)
         interval_s = self._modes(job.allocation.ref).interval_s

@@ -37,7 +37,7 @@ class WatchService:
         """Stream all records from now on, until the job is over. The caller must close it."""
         cursor = read_cursor(query.cursor) if query.cursor else WatchCursor(secrets.token_hex(16))
         found = await self._access.find(actor, name)
-        visit = await self._access.enter(actor, found, ReadKind.FOLLOW)
+        visit = await self._access.enter(actor, found, ReadKind.OBSERVE)
 
         async def find() -> Allocation:
             return (await self._access.find(actor, found.allocation.ref)).allocation
