@@ -42,6 +42,7 @@ from tests.fakes.supervised import Defect, SupervisedLoops
 
 RESTARTED = (
     "attach records",
+    "audit allocations",
     "audit archive",
     "audit log",
     "certificate expiry",

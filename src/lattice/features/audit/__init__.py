@@ -2,6 +2,7 @@
 
 Data path    any feature ─ act ─► port AuditTrail: `require` before the act, or `note`.
              AuditLog: one writer, batches ─► AuditChain: link, seal, commit ─► StateStore.
+             Slurm ─► AllocationRuns: runs of sensitive allocations ─► AuditLog.
              older batches ─► Archiver ─► segments in the ObjectStore; head ─► anchor outside.
              command ─► operations ─► AuditService ─► AuditReader: archive and state store.
 Bounds       2 000 to 6 000 entries in the state store, 64 MiB at most while the archive is away.

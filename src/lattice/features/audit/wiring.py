@@ -11,6 +11,7 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.objects import ObjectStore
 from lattice.features.audit.operations import EXPORT_AUDIT, QUERY_AUDIT, VERIFY_AUDIT
 from lattice.features.audit.section import SYSLOG, AuditSection
+from lattice.features.audit.service.allocation_runs import AllocationRuns
 from lattice.features.audit.service.anchors import AnchorWriter, anchors_in
 from lattice.features.audit.service.archive import Archiver, AuditArchive
 from lattice.features.audit.service.audit_service import AuditService
@@ -54,6 +55,10 @@ def wire(
         anchors,
     )
     loops = [Loop("audit log", log.run, OnFailure.RESTART)]
+    runs = AllocationRuns(
+        foundation.signed_state, log, foundation.scheduler, foundation.views, foundation.clock
+    )
+    loops.append(Loop("audit allocations", runs.run, OnFailure.RESTART))
     archiver = None
     if archive is not None:
         archiver = Archiver(foundation.state, archive, log.chain.another())
