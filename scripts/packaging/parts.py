@@ -65,7 +65,12 @@ PARTS = (
             # The gate. The helper of a node may be on the same machine, and has the manual's page.
             Program(*_HELPER),
         ),
-        ("lattice-server.service", "lattice-gate.service", "lattice-slurmrestd.service"),
+        (
+            "lattice-server.service",
+            "lattice-gate.service",
+            "lattice-slurmrestd.service",
+            "lattice-slurmrestd-jwt.service",
+        ),
         ("minimal.yaml", "production.yaml"),
     ),
     Part(

@@ -10,7 +10,12 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 UNITS = {
     "lattice-python": (),
     "lattice": (),
-    "lattice-server": ("server.service", "gate.service", "slurmrestd.service"),
+    "lattice-server": (
+        "server.service",
+        "gate.service",
+        "slurmrestd.service",
+        "slurmrestd-jwt.service",
+    ),
     "lattice-agent": ("agent.service", "enrol.service", "helper.service", "helper.socket"),
 }
 CONFIGURATIONS = {"lattice": "config.yaml", "lattice-agent": "agent.yaml"}

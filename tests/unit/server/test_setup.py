@@ -19,6 +19,7 @@ from lattice.server.setup import certificate, command
 from tests.fakes.manual_clock import ManualClock
 
 OWN = pwd.getpwuid(os.getuid()).pw_name
+UNITS = Path(__file__).parents[3] / "infra/systemd"
 CONFIG = """Configuration data
 AccountingStorageType   = {accounting}
 AuthType                = auth/munge
@@ -148,11 +149,30 @@ def test_a_site_without_munge_signs_in_by_slurm_tokens(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (site.programs / "unmunge").unlink()
-    assert site.set_up("--slurm-tokens", "unix:/run/lattice-slurmrestd-jwt/socket") == 0
+    assert site.set_up("--slurm-tokens") == 0
     api = site.config["api"]
     assert (api["munge"], api["slurm_tokens"], api["administrators"]) == (False, True, ["root"])
-    assert api["slurm_tokens_url"] == "unix:/run/lattice-slurmrestd-jwt/socket"
+    unit = (UNITS / "lattice-slurmrestd-jwt.service").read_text()
+    socket = str(api["slurm_tokens_url"])
+    assert f" -a rest_auth/jwt {socket}\n" in unit
+    defaults = "/etc/default/lattice-slurmrestd-jwt"
+    assert f"EnvironmentFile={defaults}\n" in unit
+    text = site.file(defaults[1:]).read_text()
+    assert text == f"SLURMRESTD={site.programs}/slurmrestd\nOPTIONS='-t 4'\n"
     assert "lattice login --flow slurm" in capsys.readouterr().out
+
+
+@pytest.mark.spec("OPS-8", "TRY-4")
+def test_a_slurmrestd_of_the_site_judges_tokens(site: Site) -> None:
+    assert site.set_up("--slurm-tokens", "https://rest.example:6820") == 0
+    api = site.config["api"]
+    assert (api["munge"], api["slurm_tokens"]) == (True, True)
+    assert api["slurm_tokens_url"] == "https://rest.example:6820"
+    assert not site.file("etc/default/lattice-slurmrestd-jwt").exists()
+    # One of its own needs the program.
+    (site.programs / "slurmrestd").unlink()
+    flags = ("--slurmrestd", "https://rest.example:6820", "--slurm-tokens")
+    assert site.set_up(*flags) == 78
 
 
 @pytest.mark.spec("OPS-8", "OPS-7")

@@ -19,6 +19,8 @@ Ask = Callable[[str, str], str]
 _GROUPS = tuple(group.value for group in VerbGroup)
 _USUAL = (VerbGroup.NODES.value, VerbGroup.TENANTS.value)
 _NOTHING = "nothing"
+OWN = "own"
+"""For a slurmrestd that this machine runs for Lattice."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}", re.ASCII)
 
@@ -35,7 +37,7 @@ class Answers:
     """The Unix user of the server."""
     munge: bool
     slurm_tokens: str = ""
-    """The slurmrestd that judges Slurm tokens, as a URL; empty: nobody signs in by one."""
+    """The slurmrestd that judges Slurm tokens: a URL, or `OWN`; empty: nobody signs in by one."""
     gate_allows: tuple[str, ...] = _USUAL
     """What administrators may change in Slurm through the gate."""
     oidc_issuer: str = ""
@@ -80,9 +82,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--no-munge", action="store_true", help="nobody signs in by MUNGE")
     add(
         "--slurm-tokens",
+        nargs="?",
+        const=OWN,
         default="",
         metavar="URL",
-        help="people sign in by Slurm tokens, which this slurmrestd with rest_auth/jwt judges",
+        help="people sign in by Slurm tokens; URL: a slurmrestd with rest_auth/jwt that runs "
+        "already",
     )
     for name, what in (
         ("issuer", "the identity provider"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError
-from lattice.server.setup.answers import Answers, add_flags, answers, ask_person
+from lattice.server.setup.answers import OWN, Answers, add_flags, answers, ask_person
 from lattice.server.setup.site_paths import SitePaths
 from lattice.server.setup.site_writer import SiteWriter
 from lattice.server.setup.slurm_facts import SiteFacts, find_slurm
@@ -74,11 +74,12 @@ def _check(facts: SiteFacts, options: argparse.Namespace) -> None:
             f"Slurm {facts.release} was not tested: Lattice knows 22.05 to 26.05. It reads the "
             "nearest version that it knows.\n"
         )
-    if facts.slurmrestd is None and not options.slurmrestd:
+    needed = not options.slurmrestd or options.slurm_tokens == OWN
+    if facts.slurmrestd is None and needed:
         raise ConfigurationError(
             "There is no slurmrestd on this machine.",
             hint="Install it (Debian: slurmrestd, RHEL: slurm-slurmrestd), or name one that runs "
-            "by --slurmrestd.",
+            "by --slurmrestd, or --slurm-tokens.",
         )
     provided = options.oidc_issuer or options.slurm_tokens
     if facts.munge is None and not options.no_munge and not provided:

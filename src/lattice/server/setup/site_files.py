@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lattice.server.setup.answers import Answers
+from lattice.server.setup.answers import OWN, Answers
 from lattice.server.setup.site_paths import SitePaths
 from lattice.server.setup.slurm_facts import SiteFacts
 
@@ -47,12 +47,16 @@ def _api(answers: Answers, paths: SitePaths) -> dict[str, Any]:
         "tls_key": str(answers.tls_key or paths.tls_key),
         "munge": answers.munge,
         "slurm_tokens": bool(answers.slurm_tokens),
-        "slurm_tokens_url": answers.slurm_tokens,
+        "slurm_tokens_url": _judge(answers, paths),
         "administrators": [answers.administrator] if answers.munge or answers.slurm_tokens else [],
         "oidc_issuer": answers.oidc_issuer,
         "oidc_client_id": answers.oidc_client_id,
         "oidc_audience": answers.oidc_audience,
     }
+
+
+def _judge(answers: Answers, paths: SitePaths) -> str:
+    return f"unix:{paths.judge_socket}" if answers.slurm_tokens == OWN else answers.slurm_tokens
 
 
 def _slurm(answers: Answers, facts: SiteFacts, paths: SitePaths) -> dict[str, Any]:
@@ -119,9 +123,9 @@ def gate_defaults(answers: Answers) -> str:
     return f"OPTIONS={shlex.quote(options)}\n"
 
 
-def slurmrestd_defaults(facts: SiteFacts) -> str:
-    """/etc/default/lattice-slurmrestd: where it is, and more threads than it has by itself."""
-    lines = [f"SLURMRESTD={facts.slurmrestd}", "OPTIONS='-t 16'"]
+def slurmrestd_defaults(facts: SiteFacts, *, threads: int) -> str:
+    """/etc/default/lattice-slurmrestd, and that with -jwt: where it is, and its threads."""
+    lines = [f"SLURMRESTD={facts.slurmrestd}", f"OPTIONS='-t {threads}'"]
     if facts.config_file is not None:
         lines.append(f"SLURM_CONF={facts.config_file}")
     return "".join(f"{each}\n" for each in lines)

@@ -16,6 +16,8 @@ class SitePaths:
     defaults: Path = Path("/etc/default")
     gate_socket: Path = Path("/run/lattice-gate/socket")
     rest_socket: Path = Path("/run/lattice-slurmrestd/socket")
+    judge_socket: Path = Path("/run/lattice-slurmrestd-jwt/socket")
+    """Of the slurmrestd that judges Slurm tokens."""
 
     def on_disk(self, path: Path) -> Path:
         """The path to write, below `root`."""
@@ -61,6 +63,10 @@ class SitePaths:
     @property
     def slurmrestd_defaults(self) -> Path:
         return self.defaults / "lattice-slurmrestd"
+
+    @property
+    def judge_defaults(self) -> Path:
+        return self.defaults / "lattice-slurmrestd-jwt"
 
     def identity(self, name: str) -> Path:
         """A file of the cluster's identity, by its key in the configuration."""

@@ -17,7 +17,7 @@ from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_iden
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError
 from lattice.server.setup import site_files
-from lattice.server.setup.answers import Answers
+from lattice.server.setup.answers import OWN, Answers
 from lattice.server.setup.certificate import RENEW_BEFORE, TlsPair, ends, new_authority
 from lattice.server.setup.certificate import new_certificate as certificate_for
 from lattice.server.setup.site_paths import SitePaths
@@ -66,8 +66,12 @@ class SiteWriter:
         if answers.tls_cert is None:
             yield from self._tls()
         if not answers.slurmrestd:
-            text = site_files.slurmrestd_defaults(facts)
+            # More threads than it has by itself.
+            text = site_files.slurmrestd_defaults(facts, threads=16)
             yield self._once(paths.slurmrestd_defaults, text.encode, mode=0o644)
+        if answers.slurm_tokens == OWN:
+            text = site_files.slurmrestd_defaults(facts, threads=4)
+            yield self._once(paths.judge_defaults, text.encode, mode=0o644)
         yield self._once(
             paths.server_defaults, site_files.server_defaults(answers).encode, mode=0o644
         )
