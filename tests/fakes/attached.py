@@ -9,6 +9,7 @@ from contextlib import suppress
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import DEFAULTS, LimitTable
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.errors import LatticeError
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.stream import NodeStreams
@@ -60,6 +61,9 @@ class AttachReplica:
         nodes: NodeStreams,
         signer: object,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        finder: AllocationFinder | None = None,
+        acts: SensitiveActs | None = None,
     ) -> None:
         clock = store.clock
         table = LimitTable(dict(DEFAULTS))
@@ -74,9 +78,10 @@ class AttachReplica:
             self.records,
             clock,
             self.journal,
+            acts,
             sleep=sleep,
         )
-        finder = AllocationFinder(scheduler, clock)
+        finder = finder or AllocationFinder(scheduler, clock)
         self.service = AttachService(
             scheduler,
             finder,

@@ -13,11 +13,13 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.audit import AuditTrail, NoTrail
 from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import FactSource, NodeSnapshots
 from lattice.domain.objects import ObjectStore
 from lattice.domain.stream import NodeStreams
+from lattice.domain.vcluster import Vclusters
 from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
 from lattice.features.audit import wiring as audit_wiring
@@ -87,12 +89,15 @@ def composed(
     metrics: MetricStore | None = None,
     facts: FactSource | None = None,
     objects: ObjectStore | None = None,
+    views: Vclusters | None = None,
+    audit: AuditTrail | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
     which pages of `origins` may open; `metrics` is the store that is asked for measurements,
-    `facts` are those of nodes, and `objects` has the logs of ended jobs.
+    `facts` are those of nodes, and `objects` has the logs of ended jobs. `views` name what is
+    sensitive, and `audit` records acts on it.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -118,10 +123,20 @@ def composed(
         locks=locks,
         metrics=metrics or InMemoryMetricStore(),
         nodes=access,
+        views=views or Vclusters(),
+        audit=audit or NoTrail(),
     )
     unmeasured = replace(base, metrics=None)
     held = terminals or HeldTerminals(clock)
-    replica = AttachReplica("r1", state, scheduler, held, held.signer)
+    replica = AttachReplica(
+        "r1",
+        state,
+        scheduler,
+        held,
+        held.signer,
+        finder=base.finder,
+        acts=base.sensitive_acts,
+    )
     feeds = Feeds(
         nodes or EchoingNodes(), signer or agents.signer, clock, AttemptFinder(scheduler, clock).of
     )

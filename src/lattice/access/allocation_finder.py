@@ -6,19 +6,28 @@ is in neither does not exist for the caller. No branch distinguishes "not yours"
 
 Shares widen one look-up by exactly the shared allocations. The caller may know its own shares, so
 the time may depend on them. It never depends on another's job.
+
+Sensitive work is not shared, and only its owner may see what is in it. Who may know that it exists
+gets `SensitiveIsolation`; for everyone else it is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
-from lattice.access.policy import scope_of, standing_of, takes_shares
+from lattice.access.policy import (
+    known_of,
+    scope_of,
+    sensitive_standing,
+    standing_of,
+    takes_shares,
+)
 from lattice.base.clock import Clock
-from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.allocation import (
     REFERENCE_HINT,
     Allocation,
@@ -28,6 +37,7 @@ from lattice.domain.allocation import (
 )
 from lattice.domain.families import family, with_attempts, with_elapsed, without_runaways
 from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
+from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
 
@@ -54,16 +64,25 @@ class _Reach:
     """What one caller may see in one look-up: by its own right, and by shares."""
 
     scope: Scope
+    known: Scope
+    """The sensitive allocations that it may know of."""
     shares: tuple[Share, ...]
     now: datetime
+    is_sensitive: Callable[[Allocation], bool]
 
     @property
     def widest(self) -> Scope:
         """Where to look; `covers` then decides on each result."""
         owners = frozenset(share.owner for share in self.shares)
-        return replace(self.scope, users=self.scope.users | owners) if owners else self.scope
+        return Scope(
+            users=self.scope.users | self.known.users | owners,
+            accounts=self.scope.accounts | self.known.accounts,
+            everything=self.scope.everything or self.known.everything,
+        )
 
     def covers(self, allocation: Allocation) -> bool:
+        if self.is_sensitive(allocation):
+            return self.known.covers(allocation)
         return self.scope.covers(allocation) or any(
             share.covers(allocation, self.now) for share in self.shares
         )
@@ -72,18 +91,24 @@ class _Reach:
 class AllocationFinder:
     """Looks up allocations within what a caller may see."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock, shares: Shares | None = None) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        shares: Shares | None = None,
+        sensitive: SensitiveWork | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._shares = shares
+        self._sensitive = sensitive or SensitiveWork()
 
     async def find(self, actor: Actor, permission: Permission, name: str) -> Found:
         """The newest visible one of that name. Raises `NotFound`, `Unavailable`, `UsageError`."""
         reference = _reference(name)
         asked_at = self._clock.now()
         reading = self._scheduler.live()
-        scope = scope_of(actor, permission, reading.cluster.accounts)
-        reach = _Reach(scope, self._shared(actor, permission), asked_at)
+        reach = self._reach(actor, permission, reading)
         is_live = bool(self._families(reading, (), reach, reference))
         past, past_source = await self.past(
             PastQuestion(scope=reach.widest, reference=reference),
@@ -96,7 +121,7 @@ class AllocationFinder:
             # look.
             reading = await self._scheduler.fresh()
             newest, shares_source = await self._newest_shares(actor, permission)
-            again = _Reach(scope, newest, asked_at)
+            again = replace(reach, shares=newest)
             if again.widest != reach.widest:
                 question = PastQuestion(scope=again.widest, reference=reference)
                 past, past_source = await self.past(question, patience_s=LONGEST_PATIENCE_S)
@@ -104,7 +129,7 @@ class AllocationFinder:
             sources = [reading.source, past_source, *shares_source]
         if not families:
             raise _absent(reference, sources, asked_at)
-        return _found(actor, permission, reading, families, (reading.source, past_source))
+        return self._found(actor, permission, reading, families, (reading.source, past_source))
 
     def find_live(self, actor: Actor, permission: Permission, name: str) -> Found | None:
         """Like `find`, but from the last reading alone and at once; None if only `find` can decide.
@@ -117,12 +142,11 @@ class AllocationFinder:
             reading = self._scheduler.live()
         except Unavailable:
             return None
-        scope = scope_of(actor, permission, reading.cluster.accounts)
-        reach = _Reach(scope, self._shared(actor, permission), self._clock.now())
+        reach = self._reach(actor, permission, reading)
         families = self._families(reading, (), reach, reference)
         if not families or families[0][0].first_submitted is None:
             return None
-        return _found(actor, permission, reading, families[:1], (reading.source,))
+        return self._found(actor, permission, reading, families[:1], (reading.source,))
 
     async def confirm(self, actor: Actor, found: Found) -> None:
         """Raise `NotFound` if an allocation that was found by a share is not shared any more.
@@ -139,6 +163,10 @@ class AllocationFinder:
     def check(self, actor: Actor, permission: Permission, allocation: Allocation) -> None:
         """Raise if the caller who found it may not see it any more. Never waits."""
         accounts = self._scheduler.live().cluster.accounts
+        if self._sensitive.covers(allocation):
+            if sensitive_standing(actor, permission, accounts, allocation) is None:
+                raise _not_there(allocation.id)
+            return
         if standing_of(actor, permission, accounts, allocation) is not None:
             return
         now = self._clock.now()
@@ -150,6 +178,14 @@ class AllocationFinder:
                 "state does not answer.",
                 hint="Try again in a minute.",
             )
+
+    def _reach(self, actor: Actor, permission: Permission, reading: SchedulerReading) -> _Reach:
+        accounts = reading.cluster.accounts
+        scope = scope_of(actor, permission, accounts)
+        sensitive = self._sensitive
+        known = known_of(actor, permission, accounts) if sensitive.is_possible else Scope()
+        shares = self._shared(actor, permission)
+        return _Reach(scope, known, shares, self._clock.now(), sensitive.covers)
 
     def _shared(self, actor: Actor, permission: Permission) -> tuple[Share, ...]:
         if self._shares is None or not takes_shares(actor, permission):
@@ -210,18 +246,39 @@ class AllocationFinder:
         found = with_elapsed((*found, *gone), self.counted_to(reading))
         return family(found, reference)
 
+    def _found(
+        self,
+        actor: Actor,
+        permission: Permission,
+        reading: SchedulerReading,
+        families: Sequence[Sequence[Allocation]],
+        sources: tuple[Source, ...],
+    ) -> Found:
+        (allocation, *siblings), *older = families
+        accounts = reading.cluster.accounts
+        earlier = tuple(each[0].ref for each in older)
+        if any(self._sensitive.covers(each) for each in families[0]):
+            own = sensitive_standing(actor, permission, accounts, allocation)
+            if own is None:
+                raise isolated(actor, permission, allocation)
+        else:
+            own = standing_of(actor, permission, accounts, allocation) or Standing.SHARED
+        return Found(allocation, tuple(siblings), earlier, sources, own)
 
-def _found(
-    actor: Actor,
-    permission: Permission,
-    reading: SchedulerReading,
-    families: Sequence[Sequence[Allocation]],
-    sources: tuple[Source, ...],
-) -> Found:
-    (allocation, *siblings), *older = families
-    own = standing_of(actor, permission, reading.cluster.accounts, allocation)
-    earlier = tuple(each[0].ref for each in older)
-    return Found(allocation, tuple(siblings), earlier, sources, own or Standing.SHARED)
+
+def isolated(actor: Actor, permission: Permission, allocation: Allocation) -> PermissionRefused:
+    """The refusal for somebody who may know of a sensitive allocation."""
+    if permission is Permission.SHARE_ALLOCATION and actor.user == allocation.user:
+        return PermissionRefused(
+            f"SensitiveIsolation: allocation {allocation.id} is sensitive work, which nobody can "
+            "share.",
+            hint="The compliance reviewer of your tenant can read its output.",
+        )
+    return PermissionRefused(
+        f"SensitiveIsolation: allocation {allocation.id} is sensitive work; what is in it is for "
+        f"{allocation.user} alone.",
+        hint="Ask its owner. A compliance reviewer of the tenant can read its output.",
+    )
 
 
 def _reference(name: str) -> Reference:

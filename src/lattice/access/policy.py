@@ -10,6 +10,8 @@ are filtered by it, and single look-ups are matched against it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lattice.access.actor import ATTACH_SCOPE, READ_SCOPE, WRITE_SCOPE, Actor, Role
 from lattice.access.permission import Permission
 from lattice.domain.accounts import AccountTree
@@ -24,6 +26,7 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.IDENTIFIED: _EVERYONE,
     Permission.VIEW_ALLOCATIONS: _EVERYONE,
     Permission.READ_OUTPUT: _EVERYONE,
+    Permission.READ_MEASUREMENTS: _EVERYONE,
     Permission.ATTACH_ALLOCATION: _WORKERS,
     Permission.SUBMIT_ALLOCATION: _WORKERS,
     Permission.CANCEL_ALLOCATION: _WORKERS,
@@ -52,6 +55,7 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
 
 _NEEDED_SCOPES: dict[Permission, frozenset[str]] = {
     Permission.READ_OUTPUT: frozenset({READ_SCOPE}),
+    Permission.READ_MEASUREMENTS: frozenset({READ_SCOPE}),
     Permission.ATTACH_ALLOCATION: frozenset({ATTACH_SCOPE}),
     Permission.SUBMIT_ALLOCATION: frozenset({WRITE_SCOPE}),
     Permission.CANCEL_ALLOCATION: frozenset({WRITE_SCOPE}),
@@ -71,8 +75,23 @@ _OWNER_ONLY = frozenset(
     }
 )
 
-# What a share permits: the card of one allocation and its output. Nothing that acts.
-_BY_SHARE = frozenset({Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT})
+# What a share permits: the card of one allocation, its output and measurements. Nothing that acts.
+_BY_SHARE = frozenset(
+    {Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT, Permission.READ_MEASUREMENTS}
+)
+
+# What nobody but the owner may do with sensitive work, with the exceptions of `sensitive_standing`.
+ISOLATED = frozenset(
+    {
+        Permission.READ_OUTPUT,
+        Permission.READ_MEASUREMENTS,
+        Permission.ATTACH_ALLOCATION,
+        Permission.SHARE_ALLOCATION,
+        Permission.VIEW_SHARES,
+        Permission.SWITCH_TELEMETRY,
+    }
+)
+_REVIEWED = frozenset({Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT})
 
 
 def admits(actor: Actor | None, permission: Permission) -> bool:
@@ -121,6 +140,41 @@ def standing_of(
     if allocation.account in accounts.coordinated_by(actor.user):
         return Standing.COORDINATOR
     return Standing.TENANT_ADMIN if actor.role is Role.TENANT_ADMIN else Standing.SYSTEM_ADMIN
+
+
+def known_of(actor: Actor, permission: Permission, accounts: AccountTree) -> Scope:
+    """The sensitive allocations that this caller may know of, though not what is in them."""
+    if not admits(actor, permission):
+        return Scope()
+    known = scope_of(actor, Permission.VIEW_ALLOCATIONS, accounts)
+    tenant = _reviewed_tenant(actor, accounts)
+    return replace(known, accounts=known.accounts | accounts.below(tenant)) if tenant else known
+
+
+def sensitive_standing(
+    actor: Actor, permission: Permission, accounts: AccountTree, allocation: Allocation
+) -> Standing | None:
+    """The caller's right to use this permission on a sensitive allocation, or None.
+
+    What is in it is the owner's alone. Its tenant's reviewer may also read its output. Nobody
+    shares it. Administrators see its card and may cancel it, as with other work.
+    """
+    if not admits(actor, permission):
+        return None
+    tenant = _reviewed_tenant(actor, accounts)
+    is_owners = actor.user != "" and actor.user == allocation.user
+    if not is_owners and tenant and permission in _REVIEWED and allocation.tenant == tenant:
+        return Standing.REVIEWER
+    if permission not in ISOLATED:
+        return standing_of(actor, permission, accounts, allocation)
+    return Standing.OWNER if is_owners and permission is not Permission.SHARE_ALLOCATION else None
+
+
+def _reviewed_tenant(actor: Actor, accounts: AccountTree) -> str:
+    """The tenant of a compliance reviewer. Only its token can name it."""
+    if actor.role is not Role.COMPLIANCE_REVIEWER:
+        return ""
+    return actor.tenant if accounts.tenant_of(actor.tenant) == actor.tenant else ""
 
 
 def takes_shares(actor: Actor, permission: Permission) -> bool:

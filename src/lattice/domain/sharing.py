@@ -24,6 +24,8 @@ class Standing(StrEnum):
     COORDINATOR = "coordinator"
     TENANT_ADMIN = "tenant admin"
     SYSTEM_ADMIN = "system admin"
+    REVIEWER = "compliance reviewer"
+    """Reads the output of its tenant's sensitive work."""
 
 
 class ReadKind(StrEnum):
@@ -117,10 +119,12 @@ class ReadNotes(Protocol):
         kind: ReadKind,
         *,
         goes_on: bool = False,
+        audited: bool = False,
     ) -> None:
         """Record a read, and return when it is stored. Raises `Unavailable`.
 
-        `goes_on`: not another read but the continuation of a recorded one.
+        `goes_on`: not another read but the continuation of a recorded one. `audited`: the audit log
+        has it already.
         """
 
     async def of(self, allocations: Iterable[Allocation]) -> tuple[ReadRecord, ...]:

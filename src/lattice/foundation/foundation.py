@@ -12,11 +12,12 @@ from lattice.access.current_actor import current_actor
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputAccess
+from lattice.access.permission import Permission
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
 from lattice.domain.administration import Administration
-from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
 from lattice.domain.last_output import LastOutputs
@@ -29,13 +30,14 @@ from lattice.domain.outputs import JobFiles
 from lattice.domain.presence import Presences
 from lattice.domain.runsummary import Accounting
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import ReadNotes, Shares
 from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.domain.submission import SubmitGate
 from lattice.domain.telemetry import ModeOf
 from lattice.domain.tenants import TenantAccounts
-from lattice.domain.vcluster import VclusterKind, Vclusters
+from lattice.domain.vcluster import Vclusters
 from lattice.foundation.audited_acts import audit_event
 from lattice.foundation.own_metrics import OwnMetrics
 
@@ -142,17 +144,28 @@ class Foundation:
     nodes: NodeAccess | None = None
     """None: no agents are served."""
     last_outputs: LastOutputs | None = None
+    sensitive: SensitiveWork = field(init=False)
+    sensitive_acts: SensitiveActs = field(init=False)
     finder: AllocationFinder = field(init=False)
     output: OutputAccess = field(init=False)
+    measurements: OutputAccess = field(init=False)
 
     def __post_init__(self) -> None:
-        finder = AllocationFinder(self.scheduler, self.clock, self.shares)
-        object.__setattr__(self, "finder", finder)
-        object.__setattr__(self, "output", OutputAccess(finder, self.reads, self.clock))
+        sensitive = SensitiveWork(self.views)
+        acts = SensitiveActs(sensitive, self.audit)
+        finder = AllocationFinder(self.scheduler, self.clock, self.shares, sensitive)
 
-    def is_sensitive(self, allocation: Allocation) -> bool:
-        """True if the allocation belongs to a vCluster for sensitive work."""
-        return self.views.kind_of(allocation.vcluster) is VclusterKind.SENSITIVE
+        def access(permission: Permission) -> OutputAccess:
+            return OutputAccess(finder, self.reads, self.clock, permission, acts)
+
+        for name, part in (
+            ("sensitive", sensitive),
+            ("sensitive_acts", acts),
+            ("finder", finder),
+            ("output", access(Permission.READ_OUTPUT)),
+            ("measurements", access(Permission.READ_MEASUREMENTS)),
+        ):
+            object.__setattr__(self, name, part)
 
     def degraded(self) -> str:
         """A warning for callers while the agreed state does not answer, else empty."""

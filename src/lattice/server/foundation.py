@@ -26,8 +26,9 @@ from lattice.domain.audit import NoTrail
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.state import StateStore
-from lattice.domain.vcluster import VclusterKind, Vclusters
+from lattice.domain.vcluster import Vclusters
 from lattice.features.audit.service.chain import AuditChain
 from lattice.features.audit.service.log import AuditLog
 from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
@@ -238,7 +239,6 @@ async def _open_agents(
     if parts is None:
         yield None
         return
-    views = process.views
     needs = MeasurementNeeds(
         scheduler=scheduler,
         state=cluster.agreed.store,
@@ -247,7 +247,7 @@ async def _open_agents(
         own_metrics=process.own_metrics,
         journal=process.journal,
         supervisor=process.supervisor,
-        is_sensitive=lambda each: views.kind_of(each.vcluster) is VclusterKind.SENSITIVE,
+        is_sensitive=SensitiveWork(process.views).covers,
     )
     opening = open_links(
         cluster.view, parts, cluster.locks, process.own_metrics, process.supervisor

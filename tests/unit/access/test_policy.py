@@ -29,7 +29,9 @@ from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.sharing import Standing
 
-READS = "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT VIEW_SHARES VIEW_NODES VIEW_AUDIT"
+READS = (
+    "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT READ_MEASUREMENTS VIEW_SHARES VIEW_NODES VIEW_AUDIT"
+)
 USES = (
     f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION SHARE_ALLOCATION "
     "SWITCH_TELEMETRY"
@@ -47,6 +49,7 @@ MAY = {
 # Of a token that carries any `allocations:` scope.
 NEEDS = {
     "READ_OUTPUT": "read",
+    "READ_MEASUREMENTS": "read",
     "ATTACH_ALLOCATION": "attach",
     "SUBMIT_ALLOCATION": "write",
     "CANCEL_ALLOCATION": "write",
@@ -352,6 +355,10 @@ def test_a_share_gives_the_card_and_the_output_and_nothing_else(
     actor: Actor, permission: Permission
 ) -> None:
     if takes_shares(actor, permission):
-        assert permission in {Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT}
+        assert permission in {
+            Permission.VIEW_ALLOCATIONS,
+            Permission.READ_OUTPUT,
+            Permission.READ_MEASUREMENTS,
+        }
         assert actor.user, "nobody shares with one who is no user"
         assert admits(actor, permission), "and a token's own limits hold"

@@ -92,7 +92,11 @@ async def test_who_finds_what_and_by_which_right(site: Site) -> None:
 async def test_a_share_shows_the_card_and_lets_nobody_act(site: Site) -> None:
     await site.share("1")
     may = {each for each in Permission if await site.finds(BOB, "1", each)}
-    assert may == {Permission.READ_OUTPUT, Permission.VIEW_ALLOCATIONS}
+    assert may == {
+        Permission.READ_OUTPUT,
+        Permission.READ_MEASUREMENTS,
+        Permission.VIEW_ALLOCATIONS,
+    }
 
 
 @pytest.mark.spec("AUTH-5", "AUTH-7")

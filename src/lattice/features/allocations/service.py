@@ -44,13 +44,15 @@ class AllocationService:
         shares: Shares | None = None,
         notes: ReadNotes | None = None,
         outputs: LastOutputs | None = None,
+        finder: AllocationFinder | None = None,
     ) -> None:
+        """`finder` looks up single allocations; without one, by the owner and roles alone."""
         self._outputs = outputs
         self._scheduler = scheduler
         self._clock = clock
         self._shares = shares
         self._notes = notes
-        self._finder = AllocationFinder(scheduler, clock, shares)
+        self._finder = finder or AllocationFinder(scheduler, clock, shares)
 
     async def recent(self, actor: Actor, query: ListQuery) -> AllocationList:
         """Return unfinished allocations and those that ended within 24 hours."""

@@ -16,6 +16,7 @@ def wire(foundation: Foundation) -> Wiring:
         foundation.shares,
         foundation.reads,
         foundation.last_outputs,
+        foundation.finder,
     )
     return Wiring(
         bindings=(

@@ -8,7 +8,6 @@ from datetime import timedelta
 from grpc import aio
 
 from lattice.access.actor import Actor
-from lattice.access.allocation_finder import AllocationFinder
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.attach import wire as own_wire
@@ -38,10 +37,14 @@ def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> W
     clock, replica = foundation.clock, foundation.replica
     retention = timedelta(days=section.record_days)
     records = SessionRecords(foundation.state, clock, replica, retention)
-    # A share gives others read access; they can't attach.
-    finder = AllocationFinder(foundation.scheduler, clock)
+    finder = foundation.finder
     keeping = SessionRegistry(
-        foundation.limits, records, clock, foundation.journal, locks=foundation.locks
+        foundation.limits,
+        records,
+        clock,
+        foundation.journal,
+        foundation.sensitive_acts,
+        locks=foundation.locks,
     )
     asking = HelperQuestions(nodes.signer, uncontained=section.uncontained)
     service = AttachService(

@@ -37,7 +37,10 @@ def compare_service(
     """Return the service as a server has it."""
     return CompareService(
         RunFinder(
-            foundation.scheduler, foundation.output, foundation.clock, foundation.is_sensitive
+            foundation.scheduler,
+            foundation.measurements,
+            foundation.clock,
+            foundation.sensitive.covers,
         ),
         SeriesSource(foundation.metrics, foundation.objects, foundation.clock, intervals),
         foundation.clock,

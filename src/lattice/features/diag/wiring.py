@@ -63,7 +63,7 @@ def wire(
     service = DiagService(
         foundation.scheduler,
         foundation.finder,
-        foundation.output,
+        foundation.measurements,
         builder,
         rules_of(section, entry_points(group=RULES), foundation.log),
         stacks,

@@ -38,7 +38,7 @@ def wire(foundation: Foundation) -> Wiring:
         loops.append(Loop("summaries of runs", loop.run, OnFailure.RESTART))
     service = ReportService(
         foundation.scheduler,
-        foundation.output,
+        foundation.measurements,
         meter,
         summaries,
         foundation.clock,

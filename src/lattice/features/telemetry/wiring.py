@@ -20,6 +20,11 @@ def bindings(service: TelemetrySwitching) -> tuple[AnyBinding, ...]:
 def wire(foundation: Foundation, modes: AgreedModes) -> Wiring:
     """Return the feature's part of the server for people."""
     service = TelemetrySwitching(
-        foundation.finder, modes, foundation.reads, foundation.clock, foundation.journal
+        foundation.finder,
+        modes,
+        foundation.reads,
+        foundation.clock,
+        foundation.journal,
+        foundation.sensitive_acts,
     )
     return Wiring(bindings=bindings(service))

@@ -16,13 +16,13 @@ def bindings(service: TopService) -> tuple[AnyBinding, ...]:
 def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
     service = TopService(
         foundation.scheduler,
-        foundation.output,
+        foundation.measurements,
         foundation.metrics,
         nodes.looks,
         nodes.modes,
         foundation.clock,
         foundation.limits,
         foundation.degraded,
-        is_sensitive=foundation.is_sensitive,
+        is_sensitive=foundation.sensitive.covers,
     )
     return Wiring(bindings=bindings(service))

@@ -36,4 +36,6 @@ def bindings(service: WatchService) -> tuple[AnyBinding, ...]:
 def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
     """Return the feature's part of the server. It owns nothing that outlives a stream."""
     sources = WatchSources(foundation.scheduler, nodes.looks, foundation.clock, nodes.modes)
-    return Wiring(bindings=bindings(WatchService(sources, foundation.output, foundation.limits)))
+    return Wiring(
+        bindings=bindings(WatchService(sources, foundation.measurements, foundation.limits))
+    )

@@ -31,8 +31,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     IDENTIFIED: _Permission.ValueType  # 2
     VIEW_ALLOCATIONS: _Permission.ValueType  # 3
     READ_OUTPUT: _Permission.ValueType  # 4
-    """What a job wrote and what was measured of it: the owner, those who govern its account, and
-    whoever the owner shared it with.
+    """What a job wrote: the owner, those who govern its account, and whoever the owner shared it with.
+    Of sensitive work: the owner and the reviewer of the tenant.
     """
     ATTACH_ALLOCATION: _Permission.ValueType  # 5
     SUBMIT_ALLOCATION: _Permission.ValueType  # 6
@@ -58,6 +58,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     """A tenant admin: the own tenant alone."""
     VIEW_AUDIT: _Permission.ValueType  # 23
     """Own entries and those about own allocations; a tenant's and all for those who review."""
+    READ_MEASUREMENTS: _Permission.ValueType  # 24
+    """What was measured of a job: as for its output. Of sensitive work: the owner alone."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -66,8 +68,8 @@ PUBLIC: Permission.ValueType  # 1
 IDENTIFIED: Permission.ValueType  # 2
 VIEW_ALLOCATIONS: Permission.ValueType  # 3
 READ_OUTPUT: Permission.ValueType  # 4
-"""What a job wrote and what was measured of it: the owner, those who govern its account, and
-whoever the owner shared it with.
+"""What a job wrote: the owner, those who govern its account, and whoever the owner shared it with.
+Of sensitive work: the owner and the reviewer of the tenant.
 """
 ATTACH_ALLOCATION: Permission.ValueType  # 5
 SUBMIT_ALLOCATION: Permission.ValueType  # 6
@@ -93,6 +95,8 @@ VIEW_TENANTS: Permission.ValueType  # 22
 """A tenant admin: the own tenant alone."""
 VIEW_AUDIT: Permission.ValueType  # 23
 """Own entries and those about own allocations; a tenant's and all for those who review."""
+READ_MEASUREMENTS: Permission.ValueType  # 24
+"""What was measured of a job: as for its output. Of sensitive work: the owner alone."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blattice/v1/prometheus.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"w\n\x11PrometheusRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0c\n\x04time\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\t\x12\x0b\n\x03\x65nd\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\r\n\x05match\x18\x06 \x03(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\"\x1f\n\x0fPrometheusReply\x12\x0c\n\x04json\x18\x01 \x01(\t2\xaa\x03\n\x11PrometheusService\x12P\n\x0cQueryInstant\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x04\x12N\n\nQueryRange\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x04\x12N\n\nListSeries\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x04\x12N\n\nListLabels\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x04\x12S\n\x0fListLabelValues\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blattice/v1/prometheus.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"w\n\x11PrometheusRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0c\n\x04time\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\t\x12\x0b\n\x03\x65nd\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\r\n\x05match\x18\x06 \x03(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\"\x1f\n\x0fPrometheusReply\x12\x0c\n\x04json\x18\x01 \x01(\t2\xaa\x03\n\x11PrometheusService\x12P\n\x0cQueryInstant\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x18\x12N\n\nQueryRange\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x18\x12N\n\nListSeries\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x18\x12N\n\nListLabels\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x18\x12S\n\x0fListLabelValues\x12\x1d.lattice.v1.PrometheusRequest\x1a\x1b.lattice.v1.PrometheusReply\"\x04\x98\xe5\x18\x18\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lattice.wire.v1.prometheus_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryInstant']._loaded_options = None
-  _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryInstant']._serialized_options = b'\230\345\030\004'
+  _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryInstant']._serialized_options = b'\230\345\030\030'
   _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryRange']._loaded_options = None
-  _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryRange']._serialized_options = b'\230\345\030\004'
+  _globals['_PROMETHEUSSERVICE'].methods_by_name['QueryRange']._serialized_options = b'\230\345\030\030'
   _globals['_PROMETHEUSSERVICE'].methods_by_name['ListSeries']._loaded_options = None
-  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListSeries']._serialized_options = b'\230\345\030\004'
+  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListSeries']._serialized_options = b'\230\345\030\030'
   _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabels']._loaded_options = None
-  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabels']._serialized_options = b'\230\345\030\004'
+  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabels']._serialized_options = b'\230\345\030\030'
   _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabelValues']._loaded_options = None
-  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabelValues']._serialized_options = b'\230\345\030\004'
+  _globals['_PROMETHEUSSERVICE'].methods_by_name['ListLabelValues']._serialized_options = b'\230\345\030\030'
   _globals['_PROMETHEUSREQUEST']._serialized_start=69
   _globals['_PROMETHEUSREQUEST']._serialized_end=188
   _globals['_PROMETHEUSREPLY']._serialized_start=190

@@ -38,6 +38,7 @@ from lattice.observe.windows import RunWindow
 from lattice.wire.convert import message_of, value_of
 from lattice.wire.v1 import compare_pb2 as pb
 from tests.fakes.cluster import allocation
+from tests.fakes.required_trail import RequiredTrail
 from tests.unit.features.compare.runs import ALICE, BOB, CPU, GPU, Site, course, noise
 
 METRIC = "gpu_utilization"
@@ -88,7 +89,9 @@ async def test_sensitive_and_other_work_never_mix() -> None:
         with pytest.raises(PermissionRefused):
             await site.compare(*names)
     assert site.store.asked == []
-    assert len((await site.compare("43", "44")).runs) == 2
+    trail = RequiredTrail()
+    assert len((await site.compare("43", "44", audit=trail)).runs) == 2
+    assert [each.allocation.split("@")[0] for each in trail.events] == ["43", "44"]
 
 
 @pytest.mark.spec("AUTH-7")

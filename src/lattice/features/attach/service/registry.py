@@ -17,9 +17,11 @@ from lattice.access.actor import Actor
 from lattice.access.journal import ActJournal
 from lattice.access.limits import CallerLimits, OpenSlot, Sessions
 from lattice.access.locks import locked_text
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
 from lattice.domain.allocation import Allocation
+from lattice.domain.audit import AuditAct
 from lattice.domain.lock import Lock, Locks, NoLocks
 from lattice.domain.terminal import EndCause
 from lattice.features.attach.model import RESUME_S, EndReason, Start
@@ -76,10 +78,12 @@ class SessionRegistry:
         records: SessionRecords,
         clock: Clock,
         journal: ActJournal,
+        acts: SensitiveActs | None = None,
         *,
         locks: Locks | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._acts = acts or SensitiveActs()
         self._locks = locks or NoLocks()
         self._limits = limits
         self._records = records
@@ -89,7 +93,7 @@ class SessionRegistry:
         self._left: dict[str, _Left] = {}
 
     async def begin(self, actor: Actor, job: Allocation, node: str, start: Start) -> SessionEntry:
-        """Take a slot, then write the record.
+        """Take a slot, then write the record. Of sensitive work, the audit log has it before.
 
         Raises `PermissionRefused`, `RateLimited`, `Unavailable`, `UsageError`.
         """
@@ -105,9 +109,13 @@ class SessionRegistry:
             terminal=bool(start.terminal),
             started=self._clock.now(),
         )
-        entry = await self._taken(actor, start.session, lambda: self._records.begin(session))
         detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
-        self._journal.acted("attach", job.ref, actor.sub, detail, owner=job.user, tenant=job.tenant)
+        audited = await self._acts.require(actor, AuditAct.ATTACH_START, job, detail, node=node)
+        entry = await self._taken(actor, start.session, lambda: self._records.begin(session))
+        if not audited:
+            self._journal.acted(
+                "attach", job.ref, actor.sub, detail, owner=job.user, tenant=job.tenant
+            )
         return entry
 
     async def resume(self, actor: Actor, job: Allocation, session: str) -> SessionEntry:

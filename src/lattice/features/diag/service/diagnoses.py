@@ -103,6 +103,7 @@ class DiagService:
                 "This server can't ask nodes for stacks.",
                 hint="`lattice attach` and py-spy do the same by hand.",
             )
+        await self._output.audit(actor, job.allocation, "stacks")
         stacks, silences = await self._taken(self._stacks, actor, job)
         groups = merged(stacks)
         nodes = nodes_of(job)

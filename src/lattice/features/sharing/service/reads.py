@@ -54,6 +54,7 @@ class WrittenReads:
         kind: ReadKind,
         *,
         goes_on: bool = False,
+        audited: bool = False,
     ) -> None:
         """Return when the read is recorded. Raises `Unavailable`."""
         name = _identity(allocation)
@@ -73,7 +74,7 @@ class WrittenReads:
                 hint="Nobody's output is shown to others unrecorded. Try again in a minute.",
             ) from None
         self._remember(key, kind)
-        if self._journal is not None:
+        if self._journal is not None and not audited:
             self._journal.acted(
                 kind.act,
                 name,

@@ -8,10 +8,12 @@ from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder, Found
 from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.clock import Clock
 from lattice.base.errors import JobEnded, Unavailable, UsageError
 from lattice.base.moment import age
 from lattice.domain.allocation import Allocation
+from lattice.domain.audit import AuditAct
 from lattice.domain.sharing import ReadNotes, ReadRecord, Standing
 from lattice.domain.telemetry import DEBUG_S, LONGEST_DEBUG_S, Mode, ModeInForce
 from lattice.features.telemetry.model import Telemetry, TelemetryOrder
@@ -31,7 +33,9 @@ class TelemetrySwitching:
         notes: ReadNotes | None,
         clock: Clock,
         journal: ActJournal,
+        acts: SensitiveActs | None = None,
     ) -> None:
+        self._acts = acts or SensitiveActs()
         self._finder = finder
         self._modes = modes
         self._notes = notes
@@ -40,7 +44,7 @@ class TelemetrySwitching:
 
     async def telemetry(self, actor: Actor, name: str) -> Telemetry:
         """Return the mode in force. Raises what the finder raises, and `Unavailable`."""
-        found = await self._finder.find(actor, Permission.READ_OUTPUT, name)
+        found = await self._finder.find(actor, Permission.READ_MEASUREMENTS, name)
         allocation = _only(found, name)
         if not self._modes.source.ok:
             raise Unavailable(
@@ -74,16 +78,19 @@ class TelemetrySwitching:
             set_by=actor.user or actor.sub,
             since=now,
         )
-        await self._modes.switch(switched)
         lasts = f" for {age(lasts_s)}" if lasts_s else ""
-        self._journal.acted(
-            "telemetry",
-            allocation.ref,
-            actor.sub,
-            order.mode.value + lasts,
-            owner=allocation.user,
-            tenant=allocation.tenant,
-        )
+        detail = f"{order.mode.value}{lasts}"
+        audited = await self._acts.require(actor, AuditAct.MODE_SWITCH, allocation, detail)
+        await self._modes.switch(switched)
+        if not audited:
+            self._journal.acted(
+                "telemetry",
+                allocation.ref,
+                actor.sub,
+                detail,
+                owner=allocation.user,
+                tenant=allocation.tenant,
+            )
         usual = order.mode is self._modes.usual
         return await self._answer(
             found, self._modes.in_force(allocation.ref, None if usual else switched)
