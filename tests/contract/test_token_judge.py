@@ -130,26 +130,36 @@ async def test_a_token_is_its_users_alone(site: Site) -> None:
 @pytest.mark.parametrize(
     ("claims", "algorithm", "key"),
     [
-        (GOOD, "HS256", OTHER_KEY),
-        (GOOD, "none", None),
-        (GOOD, "HS384", None),
-        (GOOD, "RS256", None),
-        (GOOD | {"exp": NOW - 60}, "HS256", None),
-        (GOOD | {"exp": str(END)}, "HS256", None),
-        (GOOD | {"exp": END + 0.5}, "HS256", None),
-        (GOOD | {"exp": None}, "HS256", None),
-        ({"exp": END, "iat": NOW}, "HS256", None),
-        ({"exp": END, "iat": NOW, "username": "alice"}, "HS256", None),
-        (GOOD | {"sun": "root"}, "HS256", None),
-        (GOOD | {"sun": SLURM_USER}, "HS256", None),
-        (GOOD | {"sun": NOBODY}, "HS256", None),
-        (GOOD | {"sun": "0"}, "HS256", None),
-        (GOOD | {"sun": ["alice"]}, "HS256", None),
-        (GOOD | {"sun": "alice\r\nX-SLURM-USER-NAME: root"}, "HS256", None),
-        (f'{{"exp":{END},"sun":"alice","sun":"bob"}}'.encode(), "HS256", None),
-        (f'{{"exp":{END},"sun":"alice"}} '.encode() + b"x", "HS256", None),
+        pytest.param(GOOD, "HS256", OTHER_KEY, id="other key"),
+        pytest.param(GOOD, "none", None, id="unsigned"),
+        pytest.param(GOOD, "HS384", None, id="HS384"),
+        pytest.param(GOOD, "RS256", None, id="RS256"),
+        pytest.param(GOOD | {"exp": NOW - 60}, "HS256", None, id="expired"),
+        pytest.param(GOOD | {"exp": str(END)}, "HS256", None, id="end as text"),
+        pytest.param(GOOD | {"exp": END + 0.5}, "HS256", None, id="end with a fraction"),
+        pytest.param(GOOD | {"exp": None}, "HS256", None, id="no end"),
+        pytest.param({"exp": END, "iat": NOW}, "HS256", None, id="no user"),
+        pytest.param(
+            {"exp": END, "iat": NOW, "username": "alice"},
+            "HS256",
+            None,
+            id="user under another name",
+        ),
+        pytest.param(GOOD | {"sun": "root"}, "HS256", None, id="root"),
+        pytest.param(GOOD | {"sun": SLURM_USER}, "HS256", None, id="SlurmUser"),
+        pytest.param(GOOD | {"sun": NOBODY}, "HS256", None, id="nobody"),
+        pytest.param(GOOD | {"sun": "0"}, "HS256", None, id="a uid"),
+        pytest.param(GOOD | {"sun": ["alice"]}, "HS256", None, id="a list"),
+        pytest.param(
+            GOOD | {"sun": "alice\r\nX-SLURM-USER-NAME: root"}, "HS256", None, id="line break"
+        ),
+        pytest.param(
+            f'{{"exp":{END},"sun":"alice","sun":"bob"}}'.encode(), "HS256", None, id="two users"
+        ),
+        pytest.param(
+            f'{{"exp":{END},"sun":"alice"}} '.encode() + b"x", "HS256", None, id="more behind it"
+        ),
     ],
-    ids=lambda each: str(each)[:40],
 )
 async def test_what_slurm_refuses_and_tokens_that_are_not_a_persons(
     site: Site, claims: Any, algorithm: str, key: bytes | None
