@@ -34,7 +34,18 @@ _DRAWN = re.compile(r" {2,6}\S")
 _PARAGRAPH = re.compile(r"\n\n|\n(?=- )|\n(?=\S.{,12} {2,}\S)")
 """Also between items of a list, and between terms of a definition list."""
 _NOT_GERUNDS = frozenset(
-    {"accounting", "setting", "wiring", "settings", "sharing", "ping", "string", "ring", "flapping"}
+    {
+        "accounting",
+        "recording",
+        "setting",
+        "wiring",
+        "settings",
+        "sharing",
+        "ping",
+        "string",
+        "ring",
+        "flapping",
+    }
 )
 """Modules whose names are nouns."""
 _COMPOSE = (
