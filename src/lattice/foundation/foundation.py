@@ -32,6 +32,7 @@ from lattice.domain.runsummary import Accounting
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import ReadNotes, Shares
+from lattice.domain.site_keys import SiteKeys
 from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.domain.submission import SubmitGate
@@ -139,6 +140,10 @@ class Foundation:
     """None: nothing can be submitted or cancelled."""
     objects: ObjectStore | None = None
     """None: nothing is stored."""
+    sensitive_objects: ObjectStore | None = None
+    """The bucket of sensitive work. None: the site has none."""
+    site_keys: SiteKeys | None = None
+    """They wrap the data keys of sensitive work. None: the site has none."""
     metrics: MetricStore | None = None
     """None: no measurement is stored."""
     nodes: NodeAccess | None = None

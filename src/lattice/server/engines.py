@@ -24,6 +24,8 @@ from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
 from lattice.adapters.own_tokens import OwnOrElse, OwnTokens
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import believed_keys
+from lattice.adapters.sitekeys.file import FileSiteKeys
+from lattice.adapters.sitekeys.pkcs11 import Pkcs11SiteKeys, Token
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.scheduler import SlurmScheduler
@@ -36,11 +38,13 @@ from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.administration import Administration
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
+from lattice.domain.site_keys import SiteKeys
 from lattice.domain.submission import SubmitGate
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
 from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, SlurmSection
+from lattice.server.config.sensitive_section import SensitiveSection
 
 
 def open_own_tokens(config: ServerConfig, clock: Clock) -> OwnTokens | None:
@@ -180,6 +184,28 @@ def open_objects(
         allow_http=endpoint.startswith("http://"),
     )
     return S3ObjectStore(location, SystemClock())
+
+
+def open_sensitive_objects(config: ServerConfig) -> ObjectStore | None:
+    """The bucket of sensitive work; None if the site has none."""
+    bucket = config.sensitive.bucket
+    return open_objects(config.objects, None, bucket=bucket) if bucket is not None else None
+
+
+def open_site_keys(section: SensitiveSection) -> SiteKeys | None:
+    """The site's keys; None if it has none. It asks nothing yet: a server starts without them."""
+    if section.keys_file is not None:
+        return FileSiteKeys(section.keys_file)
+    if section.pkcs11_module is None or section.pkcs11_pin_file is None:
+        return None
+    return Pkcs11SiteKeys(
+        Token(
+            section.pkcs11_module,
+            section.pkcs11_token,
+            section.pkcs11_pin_file,
+            section.pkcs11_key,
+        )
+    )
 
 
 @asynccontextmanager

@@ -29,7 +29,9 @@ NO_SENSITIVE_WORK = (
     "sensitive work is not offered yet: administrators and shares would reach what its jobs write."
     " Leave it out"
 )
+TOKEN = "pkcs11_key: k, pkcs11_pin_file: secret"
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
+S3 = "endpoint: 'https://s3.example', access_key_file: secret, secret_key_file: secret"
 
 
 class Room:
@@ -67,7 +69,9 @@ def room(tmp_path: Path, authority: trustme.CA) -> Room:
     (tmp_path / "secret").write_text(SECRET + "\n")
     (tmp_path / "short").write_text("short\n")
     (tmp_path / "empty").write_text("")
-    for name in ("key", "other-key", "secret", "short", "empty"):
+    (tmp_path / "keys").write_text(f"site-2026 {'0f' * 32}\n")
+    (tmp_path / "module").write_text("")
+    for name in ("key", "other-key", "secret", "short", "empty", "keys"):
         (tmp_path / name).chmod(0o600)
     return Room(tmp_path)
 
@@ -229,11 +233,63 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "vCluster of sensitive work": (
         "vclusters: [{name: a, kind: hpc, partition: p}, {name: b, kind: sensitive, partition: q}]",
-        [f"vclusters[1].kind: {NO_SENSITIVE_WORK}"],
+        [
+            f"vclusters[1].kind: {text}"
+            for text in (
+                "needs the section identity: keys reach nodes over their certificates",
+                "needs sensitive.bucket, a bucket of its own",
+                "needs the site's keys: set sensitive.keys_file or sensitive.pkcs11_module",
+                NO_SENSITIVE_WORK,
+            )
+        ],
     ),
     "bucket of sensitive work": (
         "storage: {sensitive_bucket: vault}",
-        [f"storage.sensitive_bucket: {NO_SENSITIVE_WORK}"],
+        ["storage.sensitive_bucket: is not used: set sensitive.bucket"],
+    ),
+    "bucket of sensitive work in a folder": (
+        "sensitive: {bucket: vault}",
+        ["sensitive.bucket: needs objects.url with s3://"],
+    ),
+    "bucket of sensitive work for all": (
+        f"objects: {{url: 's3://vault/logs', {S3}}}\nsensitive: {{bucket: vault}}",
+        ["sensitive.bucket: is the bucket of objects: name one of its own"],
+    ),
+    "bucket of sensitive work for the audit log": (
+        f"objects: {{url: 's3://a-b', {S3}}}\naudit: {{bucket: b-c}}\nsensitive: {{bucket: b-c}}",
+        ["sensitive.bucket: is the bucket of audit: name one of its own"],
+    ),
+    "bucket of sensitive work without a name": (
+        f"objects: {{url: 's3://logs', {S3}}}\nsensitive: {{bucket: A}}",
+        ["sensitive.bucket: 'A' is no name of a bucket"],
+    ),
+    "site's keys that others can read": (
+        "sensitive: {keys_file: module}",
+        ["sensitive.keys_file: {folder}/module can be read by others (mode 0644)"],
+    ),
+    "site's keys that are none": (
+        "sensitive: {keys_file: secret}",
+        ["sensitive.keys_file: {folder}/secret has no name and 64 hex digits in line 1"],
+    ),
+    "site's keys in two places": (
+        f"sensitive: {{keys_file: keys, pkcs11_module: module, pkcs11_token: t, {TOKEN}}}",
+        ["sensitive.pkcs11_module: goes with no file: name one of the two"],
+    ),
+    "token without its rest": (
+        "sensitive: {pkcs11_module: module}",
+        [
+            "sensitive.pkcs11_module: needs sensitive.pkcs11_token too",
+            "sensitive.pkcs11_module: needs sensitive.pkcs11_pin_file too",
+            "sensitive.pkcs11_module: needs sensitive.pkcs11_key too",
+        ],
+    ),
+    "rest without its token": (
+        "sensitive: {pkcs11_key: k}",
+        ["sensitive.pkcs11_key: needs sensitive.pkcs11_module too"],
+    ),
+    "token with a label too long": (
+        f"sensitive: {{pkcs11_module: module, pkcs11_token: {'t' * 33}, {TOKEN}}}",
+        ["sensitive.pkcs11_token: has more than 32 bytes: no token has such a label"],
     ),
     "patience with nodes of sensitive work": (
         "node_agent: {sensitive_grace_period_s: 600}",
@@ -520,7 +576,7 @@ def test_the_process_ends_with_78(
     ("text", "path"),
     [
         ("vclusters: [{name: a, kind: sensitive, partition: p}]", "vclusters[0].kind"),
-        ("storage: {sensitive_bucket: vault}", "storage.sensitive_bucket"),
+        ("node_agent: {sensitive_grace_period_s: 600}", "node_agent.sensitive_grace_period_s"),
     ],
 )
 def test_sensitive_work_that_nothing_enforces_stops_the_start(

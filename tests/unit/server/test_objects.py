@@ -9,9 +9,13 @@ import trustme
 
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.s3 import S3ObjectStore
+from lattice.adapters.sitekeys.file import FileSiteKeys
+from lattice.adapters.sitekeys.pkcs11 import Pkcs11SiteKeys
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.server.config.engine_sections import ObjectsSection, ObjectsUrl
-from lattice.server.engines import open_objects
+from lattice.server.config.sections import ServerConfig
+from lattice.server.config.sensitive_section import SensitiveSection
+from lattice.server.engines import open_objects, open_sensitive_objects, open_site_keys
 from tests.fakes.s3_server import SpokenS3
 
 
@@ -65,6 +69,35 @@ async def test_a_single_server_has_a_folder(tmp_path: Path) -> None:
     assert isinstance(store, FolderObjectStore)
     await store.put("a", b"x")
     assert (tmp_path / "objects" / "a").read_bytes() == b"x"
+
+
+def test_a_site_without_sensitive_work_has_neither_bucket_nor_keys() -> None:
+    assert open_sensitive_objects(ServerConfig()) is None
+    assert open_site_keys(SensitiveSection()) is None
+
+
+def test_sensitive_work_has_its_bucket_in_the_same_store(tmp_path: Path) -> None:
+    section = ObjectsSection(
+        url=ObjectsUrl.parse("s3://lattice/cluster-a"),
+        endpoint="http://127.0.0.1:8333",
+        access_key_file=tmp_path / "a",
+        secret_key_file=tmp_path / "s",
+    )
+    config = ServerConfig(objects=section, sensitive=SensitiveSection(bucket="vault"))
+    store = open_sensitive_objects(config)
+    assert isinstance(store, S3ObjectStore)
+
+
+def test_the_site_keys_are_in_a_file_or_in_a_token(tmp_path: Path) -> None:
+    file = open_site_keys(SensitiveSection(keys_file=tmp_path / "keys"))
+    assert isinstance(file, FileSiteKeys)
+    token = SensitiveSection(
+        pkcs11_module=tmp_path / "module",
+        pkcs11_token="site",
+        pkcs11_pin_file=tmp_path / "pin",
+        pkcs11_key="site-2026",
+    )
+    assert isinstance(open_site_keys(token), Pkcs11SiteKeys)
 
 
 async def test_a_folder_that_is_named_goes_first(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from lattice.server.config.api_rules import (
 )
 from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
+from lattice.server.config.sensitive_section import judge_sensitive, what_sensitive_work_lacks
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NO_SENSITIVE_WORK = (
@@ -244,12 +245,19 @@ def _nodes(config: ServerConfig, report: ConfigReport) -> None:
 
 def _sensitive(config: ServerConfig, report: ConfigReport) -> None:
     """A setting that promises more than is enforced prevents the start."""
+    judge_sensitive(
+        config.sensitive, config.objects, audit_bucket=config.audit.bucket, report=report
+    )
+    lacks = what_sensitive_work_lacks(
+        config.sensitive,
+        is_single=config.single is not None,
+        has_identity=config.identity.is_set,
+    )
     for index, each in enumerate(config.vclusters):
         if each.kind is VclusterKind.SENSITIVE:
-            report.problem(f"vclusters[{index}].kind", _NO_SENSITIVE_WORK)
-    for path, value in (
-        ("storage.sensitive_bucket", config.storage.sensitive_bucket),
-        ("node_agent.sensitive_grace_period_s", config.node_agent.sensitive_grace_period_s),
-    ):
-        if value is not None:
-            report.problem(path, _NO_SENSITIVE_WORK)
+            for text in (*lacks, _NO_SENSITIVE_WORK):
+                report.problem(f"vclusters[{index}].kind", text, "sensitive", "identity")
+    if config.storage.sensitive_bucket is not None:
+        report.problem("storage.sensitive_bucket", "is not used: set sensitive.bucket")
+    if config.node_agent.sensitive_grace_period_s is not None:
+        report.problem("node_agent.sensitive_grace_period_s", _NO_SENSITIVE_WORK)

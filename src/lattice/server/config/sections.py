@@ -28,6 +28,7 @@ from lattice.features.nodes.service.drains import DrainTerms
 from lattice.features.sharing.section import SharingSection
 from lattice.features.state.section import BackupSection
 from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
+from lattice.server.config.sensitive_section import SensitiveSection
 
 T = TypeVar("T")
 
@@ -368,7 +369,7 @@ class StorageSection:
     s3_endpoint: str | None = setting(None, "The object store, as a URL.")
     bucket: str | None = setting(None, "Bucket for logs and reports.")
     sensitive_bucket: str | None = setting(
-        None, "Refused: sensitive work, which has a bucket of its own, is not offered yet."
+        None, "Refused: the bucket of sensitive work is named in `sensitive.bucket`."
     )
     region: str | None = setting(None, "Region, for stores that have them.")
     access_key: Secret | None = setting(None, "Access key.", env="LATTICE_S3_ACCESS_KEY")
@@ -493,6 +494,9 @@ class ServerConfig:
     )
     audit: AuditSection = setting(
         AuditSection(), "The audit log: its archive, and what is written outside."
+    )
+    sensitive: SensitiveSection = setting(
+        SensitiveSection(), "Sensitive work: its bucket, and the site's keys that seal it."
     )
     attach: AttachSection = setting(AttachSection(), "Terminals in running jobs.")
     diag: DiagSection = setting(
