@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.channel import HelperChannel
-from lattice.adapters.helper.gate import LOG_HINT, SLURM_AWAY, safe_text
+from lattice.adapters.helper.gate import LOG_HINT, SLURM_AWAY, ask_gate, safe_text
 from lattice.base import packet
 from lattice.base.errors import (
     ConfigurationError,
@@ -32,9 +32,8 @@ from lattice.domain.administration import (
     in_parts,
     read_rights,
 )
-from lattice.domain.grant import GATE
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.privileged import Answer, Outcome, digest_of, verb_of
+from lattice.domain.privileged import Answer, Outcome, verb_of
 from lattice.domain.submission import Unsure
 from lattice.domain.tenants import LimitChange
 
@@ -104,10 +103,8 @@ class HelperAdministration:
                 hint="Start lattice-gate beside it and set gate.socket (docs/operate/gate.md).",
             )
         channel, signer = self._gate
-        act = verb_of(question).act
-        grant = signer.issue(act, GATE, subject=by, digest=digest_of(question))
         try:
-            answer, passed = await channel.ask(grant, question)
+            answer, passed = await ask_gate(channel, signer, question, by)
         except Unavailable as away:
             raise Unavailable(
                 f"The gate that changes Slurm is away: {away.message}",

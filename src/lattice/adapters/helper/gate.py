@@ -6,6 +6,7 @@ the grant. The output of `sbatch` comes back unchanged, except that it is made s
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import re
@@ -40,6 +41,7 @@ SLURM_AWAY = re.compile(
     r"Slurm temporarily unable",
     re.IGNORECASE,
 )
+_ONE_SECOND = 1.0
 LOG_HINT = "An administrator finds the reason in the log of lattice-helper."
 
 
@@ -65,12 +67,10 @@ class HelperGate:
     async def _ask(
         self, who: Submitter, question: Question, descriptors: Sequence[int] = ()
     ) -> Answer:
-        act = verb_of(question).act
-        grant = self._signer.issue(
-            act, GATE, subject=who.subject, user=who.user, digest=digest_of(question)
-        )
         try:
-            answer, passed = await self._channel.ask(grant, question, descriptors)
+            answer, passed = await ask_gate(
+                self._channel, self._signer, question, who.subject, who.user, descriptors
+            )
         except Unavailable as away:
             raise Unavailable(
                 f"The part of Lattice that acts as you is away: {away.message}",
@@ -86,6 +86,30 @@ class HelperGate:
         if answer.outcome is not Outcome.DONE:
             raise _error(answer)
         return answer
+
+
+async def ask_gate(
+    channel: HelperChannel,
+    signer: GrantSigner,
+    question: Question,
+    subject: str,
+    user: str = "",
+    descriptors: Sequence[int] = (),
+) -> tuple[Answer, list[int]]:
+    """The gate's answer to a question with a grant for exactly that.
+
+    A gate takes no grant from before its start, and grants are signed by whole seconds. So one that
+    has just started gets the question twice.
+    """
+    act, digest = verb_of(question).act, digest_of(question)
+    grant = signer.issue(act, GATE, subject=subject, user=user, digest=digest)
+    answer, passed = await channel.ask(grant, question, descriptors)
+    if answer.outcome is not Outcome.UNTIMELY:
+        return answer, passed
+    packet.close_all(passed)
+    await asyncio.sleep(_ONE_SECOND)
+    grant = signer.issue(act, GATE, subject=subject, user=user, digest=digest)
+    return await channel.ask(grant, question, descriptors)
 
 
 def sealed(content: bytes) -> int:

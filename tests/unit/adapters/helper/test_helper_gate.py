@@ -90,6 +90,36 @@ async def test_the_grant_names_the_caller_and_binds_every_word() -> None:
     assert told.script == SCRIPT
 
 
+class JustStarted(Told):
+    """Takes no grant of its first second."""
+
+    def __init__(self) -> None:
+        super().__init__(Answer(outcome=Outcome.DONE, output="12;lab"))
+        self.grants: list[str] = []
+
+    async def ask(
+        self,
+        grant: str,
+        question: Question,
+        descriptors: Sequence[int] = (),
+        *,
+        most_descriptors: int = packet.MOST_DESCRIPTORS,
+    ) -> tuple[Answer, list[int]]:
+        self.grants.append(grant)
+        if len(self.grants) == 1:
+            return Answer(outcome=Outcome.UNTIMELY, message="it is from before"), []
+        return await super().ask(grant, question, descriptors, most_descriptors=most_descriptors)
+
+
+@pytest.mark.spec("ALLOC-3")
+async def test_a_gate_that_has_just_started_is_asked_again_with_a_new_grant() -> None:
+    just_started = JustStarted()
+    assert await gate(just_started).submit(WHO, ASKED, SCRIPT) == Submitted(12, "lab", ())
+    first, second = just_started.grants
+    assert first != second
+    assert just_started.script == SCRIPT
+
+
 @pytest.mark.parametrize(
     ("outcome", "message", "kind"),
     [
