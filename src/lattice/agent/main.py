@@ -13,13 +13,14 @@ from pathlib import Path
 from lattice import __version__
 from lattice.agent.config import load_agent_config
 from lattice.agent.enrol import enrol
+from lattice.agent.fresh_start import FreshStart
 from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
 from lattice.base.logsection import LogFormat
 from lattice.base.malloc import return_freed_memory
 from lattice.base.pauses import SLOW_BEAT_S, LoopPauses
-from lattice.base.process import reset_inherited_signals
+from lattice.base.process import leave_no_core, reset_inherited_signals
 
 _LARGE_BYTES = 1024 * 1024
 
@@ -45,10 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if first:
             enrol(settings, keys, owner)
             return 0
-        pauses = LoopPauses()
+        pauses, fresh = LoopPauses(), FreshStart()
+        if fresh.overwrites:
+            leave_no_core()
         fast_loop = partial(pauses.new_fast_loop, SLOW_BEAT_S)
         with asyncio.Runner(loop_factory=fast_loop) as runner:
-            runner.run(run(settings, pauses, read))
+            runner.run(run(settings, pauses, read, fresh))
+        fresh.execute()
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]
         lines += [f"Hint: {error.hint}"] if error.hint else []

@@ -27,6 +27,7 @@ from lattice.agent.certificate_process import CertificateProcess
 from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import AgentSettings
 from lattice.agent.diag import DiagParts
+from lattice.agent.fresh_start import FreshStart
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
@@ -44,6 +45,7 @@ from lattice.base.process import settle
 from lattice.base.reload import Reload, Reloader, ReloadTable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
+from lattice.base.unused_memory import collect_unused
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import Serve, StreamKind
 from lattice.features.attach.node import TerminalPassing
@@ -65,9 +67,12 @@ RELOADED: ReloadTable = {"alerts": (), "log": ("level",)}
 
 
 async def run(
-    settings: AgentSettings, pauses: LoopPauses, read: Callable[[], AgentSettings]
+    settings: AgentSettings,
+    pauses: LoopPauses,
+    read: Callable[[], AgentSettings],
+    fresh: FreshStart,
 ) -> None:
-    """Run until SIGTERM or SIGINT. On SIGHUP the configuration is read again by `read`.
+    """Run until SIGTERM, SIGINT or a fresh start. On SIGHUP `read` reads the configuration again.
 
     Raises `LoopFailed` after an orderly stop, if a required loop failed.
     """
@@ -75,8 +80,9 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    fresh.on_wanted(stop.set)
     supervisor = Supervisor(SystemClock(), stop.set)
-    await run_until(stop, settings, supervisor, pauses, read)
+    await run_until(stop, settings, supervisor, pauses, read, fresh)
     supervisor.check()
 
 
@@ -101,11 +107,13 @@ async def run_until(
     supervisor: Supervisor,
     pauses: LoopPauses,
     read: Callable[[], AgentSettings] | None = None,
+    fresh: FreshStart | None = None,
 ) -> None:
     """Run all parts of the agent until `stop` is set.
 
     `read` reads the settings again; None: they never change.
     """
+    fresh = fresh or FreshStart()
     clock, link = SystemClock(), _Link()
     # Until the link has measured, this is the node's own clock; grants need the link anyway.
     servers = ServerTime(clock, link.ahead_s)
@@ -131,7 +139,9 @@ async def run_until(
     async with AsyncExitStack() as stack:
         figures = partial(process_figures, OwnProcess(), supervisor, pauses)
         reloading = Loop("reload", partial(_reload, hangup, reloader), OnFailure.RESTART)
-        loops = _parts(stack, settings, link, identity, checker, servers, clock, figures, reloader)
+        loops = _parts(
+            stack, settings, link, identity, checker, servers, clock, figures, reloader, fresh
+        )
         watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
         await stack.enter_async_context(supervisor.running(watchdog, reloading, *loops))
         settle()
@@ -139,7 +149,8 @@ async def run_until(
         pauses.start()
         systemd.status(f"runs as {settings.node}")
         await stop.wait()
-        systemd.stopping()
+        if not fresh.wanted:
+            systemd.stopping()
         _log.info("stopping")
 
 
@@ -172,6 +183,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
     clock: Clock,
     figures: Callable[[], Iterator[ExposedFigure]],
     reloader: Reloader[AgentConfig],
+    fresh: FreshStart,
 ) -> tuple[Loop, ...]:
     """Create every part; `stack` closes them. Returns their loops."""
     jobs = NodeJobs(Roots(spool=settings.config.slurmd.spool_dir), clock)
@@ -210,7 +222,8 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
     own = _self_check(settings, logs, link, clock)
 
     def health() -> NodeHealth:
-        return replace(telemetry.gpu_health.current(), lacks=own.current(), agent=own.facts())
+        lacks = (*own.current(), *fresh.lacks())
+        return replace(telemetry.gpu_health.current(), lacks=lacks, agent=own.facts())
 
     keeper = link.keeper = _keeper(settings, identity, dialling, clock, sessions, health)
     return (
@@ -221,10 +234,17 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         Loop("link", keeper.run, OnFailure.RESTART),
         Loop("helper's clock", helper_time.run, OnFailure.RESTART),
         Loop("self check", own.run, OnFailure.RESTART),
+        *_unused_memory(fresh),
         *logs.loops(),
         *telemetry.loops(),
         *diag.loops(),
     )
+
+
+def _unused_memory(fresh: FreshStart) -> tuple[Loop, ...]:
+    if not fresh.overwrites:
+        return ()
+    return (Loop("unused memory", collect_unused, OnFailure.RESTART),)
 
 
 def _self_check(settings: AgentSettings, logs: LogParts, link: _Link, clock: Clock) -> SelfCheck:

@@ -1,4 +1,4 @@
-"""Process-wide settings: inherited signals, and how often Python collects garbage.
+"""Process-wide settings: inherited signals, core files, and how often Python collects garbage.
 
 A process keeps until its end what it holds after its start. Scanning that again and again takes
 time and, in a process that forks, memory.
@@ -6,8 +6,11 @@ time and, in a process that forks, memory.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import resource
 import signal
+from contextlib import suppress
 
 
 def reset_inherited_signals() -> None:
@@ -18,6 +21,21 @@ def reset_inherited_signals() -> None:
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+_PR_SET_DUMPABLE = 4
+
+
+def leave_no_core() -> None:
+    """Prevent core files, and reads of the memory by other processes of the same account.
+
+    A limit of 0 does not suffice: the kernel ignores it where a program receives the cores. It is
+    set too, for children, and may be forbidden by the unit, which then sets it itself.
+    """
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(AttributeError):  # not on every system
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 MANY = 50_000

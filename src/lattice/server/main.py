@@ -17,8 +17,10 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, LatticeError, status_of
 from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
+from lattice.base.malloc import NotOverwriting, overwrite_freed_memory
 from lattice.base.pauses import LoopPauses
-from lattice.base.process import reset_inherited_signals
+from lattice.base.process import leave_no_core, reset_inherited_signals
+from lattice.domain.vcluster import VclusterKind
 from lattice.server.cluster.agents import as_single_server, begin_identity, succeed_identity
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.bootstrap:
             begin_identity(options.config, os.environ)
         config = _load(options.config, options.single)
+        if not options.next_identity and not options.bootstrap:
+            _keep_nothing(config)
         log = configure_logging(config.log.level, console=config.log.format is LogFormat.CONSOLE)
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
@@ -74,6 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _load(file: Path, single: Path | None) -> ServerConfig:
     config = replace(load_server_config(file, os.environ), file=file.absolute())
     return as_single_server(config, single) if single else config
+
+
+def _keep_nothing(config: ServerConfig) -> None:
+    """Leave no text of sensitive work in memory after its use, and none in a core file."""
+    if not any(each.kind is VclusterKind.SENSITIVE for each in config.vclusters):
+        return
+    try:
+        overwrite_freed_memory()
+    except NotOverwriting as error:
+        raise ConfigurationError(
+            f"A sensitive vCluster can't be served: {error}.",
+            hint="Run lattice-server with glibc, and without python's -I and -E.",
+        ) from None
+    leave_no_core()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ import pytest_asyncio
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.agent import run as module
 from lattice.agent.config import load_agent_config
+from lattice.agent.fresh_start import FreshStart
 from lattice.agent.log import configure_logging
 from lattice.base.clock import SystemClock
 from lattice.base.pauses import LoopPauses
@@ -48,10 +49,12 @@ RESTARTED = (
     "telemetry sending over servers",
     "telemetry sending straight",
     "telemetry told",
+    "unused memory",
     "watchdog",
 )
 ENDS = ("logs",)
 _NOBODY = "127.0.0.1:9"
+_OVERWRITES = FreshStart(is_overwriting=lambda: True)
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,9 @@ async def running(folder: Path) -> AsyncIterator[RunningAgent]:
     configure_logging("info", stream=stream)
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "settle", lambda: None)  # what the tests hold is not to stay for ever
-    agent = asyncio.create_task(module.run_until(stop, told, supervisor, LoopPauses()))
+    agent = asyncio.create_task(
+        module.run_until(stop, told, supervisor, LoopPauses(), fresh=_OVERWRITES)
+    )
     try:
         await eventually_async(lambda: supervisor.loops or agent.done())
         yield RunningAgent(supervisor, stream, folder / "metrics.sock")

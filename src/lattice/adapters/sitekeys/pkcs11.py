@@ -20,12 +20,21 @@ import msgspec
 from lattice.adapters.sitekeys.file import changed_key
 from lattice.adapters.sitekeys.pkcs11_process import TokenAnswer, TokenFault, TokenQuestion
 from lattice.base.errors import Unavailable
+from lattice.base.malloc import OVERWRITES_NAMES
 from lattice.domain.site_keys import WrappedKey
 
 _ARGV = (sys.executable, "-P", "-m", "lattice.adapters.sitekeys.pkcs11_process")
 _WITHIN_S = 5.0
 _AT_ONCE = 2
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "SOFTHSM2_CONF")
+_ENVIRONMENT = (
+    *OVERWRITES_NAMES,
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "SOFTHSM2_CONF",
+)
 
 
 @dataclass(frozen=True, slots=True)

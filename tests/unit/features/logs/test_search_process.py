@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.memory import places_of
 from lattice.base.errors import Unavailable
+from lattice.base.malloc import overwriting_environment
 from lattice.features.logs.service.search import LineQuestion, LineSearch
 from lattice.features.logs.service.search_process import SearchProcesses
 
@@ -130,3 +132,20 @@ def test_it_yields_the_processor(search: SearchProcesses) -> None:
     for pid in processes(search):
         assert os.getpriority(os.PRIO_PROCESS, pid) == 19
         assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+
+
+def test_no_text_stays_in_the_memory_of_a_process_that_overwrites(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in overwriting_environment(os.environ).items():
+        monkeypatch.setenv(name, value)
+    marker = os.urandom(12).hex()
+    text = f"step\nloss {marker} of a sensitive job\n".encode() * 3000
+    opened = SearchProcesses()
+    try:
+        for question in (LineQuestion(grep="step"), LineQuestion(grep="sens.tive", exclude="xyz")):
+            assert opened.spans(question, text, labelled=False, torn=True)
+        (pid,) = processes(opened)
+        assert places_of(pid, marker.encode()) == []
+    finally:
+        opened.close()

@@ -16,12 +16,13 @@ from contextlib import suppress
 import msgspec
 
 from lattice.base.errors import Unavailable
+from lattice.base.malloc import OVERWRITES_NAMES
 from lattice.features.logs.service.search import LineQuestion, LineSpan
 from lattice.features.logs.service.search_worker import SearchRequest, read_frame, write_frame
 
 _log = logging.getLogger(__name__)
 _ARGV = (sys.executable, "-P", "-m", "lattice.features.logs.service.search_worker")
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
+_ENVIRONMENT = (*OVERWRITES_NAMES, "PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 class SearchProcesses:
@@ -92,4 +93,5 @@ def _started() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         env=environment,
         cwd="/",
+        bufsize=0,
     )

@@ -1,7 +1,8 @@
 """`python -m lattice.features.logs.service.search_worker`: searches texts for a server.
 
 A request and an answer are a length of four bytes and a MessagePack document each. The worker
-yields the processor to every other process, and ends with its server.
+yields the processor to every other process, and ends with its server. It has each text only while
+it searches it, so the pipes have no buffers: those would keep the end of a text.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import struct
-import sys
 from collections import OrderedDict
 from contextlib import suppress
 from typing import BinaryIO
 
 import msgspec
 
+from lattice.base.malloc import overwriting
+from lattice.base.process import leave_no_core
 from lattice.features.logs.service.search import LineQuestion, LineSearch
 
 _LENGTH = struct.Struct("!I")
@@ -35,10 +37,17 @@ class SearchRequest(msgspec.Struct, array_like=True):
 
 
 def write_frame(pipe: BinaryIO, content: bytes) -> None:
-    """Write a document after its length."""
-    pipe.write(_LENGTH.pack(len(content)))
-    pipe.write(content)
-    pipe.flush()
+    """Write a document after its length. The pipe has no buffer."""
+    _write_all(pipe, _LENGTH.pack(len(content)))
+    _write_all(pipe, content)
+
+
+def _write_all(pipe: BinaryIO, content: bytes) -> None:
+    written = pipe.write(content)
+    rest = memoryview(content)
+    while written < len(rest):
+        rest = rest[written:]
+        written = pipe.write(rest)
 
 
 def read_frame(pipe: BinaryIO) -> bytes:
@@ -51,9 +60,16 @@ def read_frame(pipe: BinaryIO) -> bytes:
 
 def _exactly(pipe: BinaryIO, size: int) -> bytes:
     content = pipe.read(size)
-    if len(content) < size:
-        raise EOFError("the other end is gone")
-    return content
+    if len(content) == size:
+        return content
+    parts = [content]
+    missing = size - len(content)
+    while missing:
+        if not parts[-1]:
+            raise EOFError("the other end is gone")
+        parts.append(pipe.read(missing))
+        missing -= len(parts[-1])
+    return b"".join(parts)
 
 
 class SearchWorker:
@@ -70,11 +86,14 @@ class SearchWorker:
         """Return when the server has closed its end."""
         with suppress(EOFError, BrokenPipeError):
             while True:
-                request = self._read.decode(read_frame(self._requests))
                 # An error ends the process, and the server reports it: no line is lost silently.
-                search = self._search(request.question)
-                spans = search.spans(request.text, labelled=request.labelled, torn=request.torn)
-                write_frame(self._answers, self._write.encode(spans))
+                write_frame(self._answers, self._answer())
+
+    def _answer(self) -> bytes:
+        request = self._read.decode(read_frame(self._requests))
+        search = self._search(request.question)
+        spans = search.spans(request.text, labelled=request.labelled, torn=request.torn)
+        return self._write.encode(spans)
 
     def _search(self, question: LineQuestion) -> LineSearch:
         if question not in self._compiled:
@@ -95,4 +114,7 @@ def yield_the_processor() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield_the_processor()
-    SearchWorker(sys.stdin.buffer, sys.stdout.buffer).run()
+    if overwriting():
+        leave_no_core()
+    with open(0, "rb", buffering=0) as requests, open(1, "wb", buffering=0) as answers:
+        SearchWorker(requests, answers).run()
