@@ -8,8 +8,9 @@ from lab.laboratory import Lab
 from lab.slurm_config import CLUSTER
 from lab.users import SERVER_USER
 from lattice.access.grants import GrantSigner
-from lattice.adapters.helper.administration import HelperAdministration
+from lattice.adapters.helper.administration import AdministrationGate, HelperAdministration
 from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.reservations import HelperReservations
 from lattice.base import packet
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
@@ -34,11 +35,20 @@ class ServerChannel(HelperChannel):
             )
 
 
+async def cluster() -> str:
+    return CLUSTER
+
+
+def administration_gate(lab: Lab) -> AdministrationGate:
+    signer = GrantSigner(SigningKey.load(lab.gate.grant_key), SystemClock())
+    return AdministrationGate((ServerChannel(lab.gate.socket), signer))
+
+
 def gate_administration(lab: Lab) -> HelperAdministration:
     """The administration of the lab's cluster by its gate."""
+    return HelperAdministration(administration_gate(lab), cluster)
 
-    async def cluster() -> str:
-        return CLUSTER
 
-    signer = GrantSigner(SigningKey.load(lab.gate.grant_key), SystemClock())
-    return HelperAdministration((ServerChannel(lab.gate.socket), signer), cluster)
+def gate_reservations(lab: Lab) -> HelperReservations:
+    """The reservations of the lab's cluster by its gate."""
+    return HelperReservations(administration_gate(lab), cluster)

@@ -15,8 +15,10 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
 from lattice.domain.administration import (
+    MakeReservation,
     NodeChange,
     NodeQuestion,
+    RemoveReservation,
     RightsQuestion,
     TenantAct,
     TenantQuestion,
@@ -32,6 +34,8 @@ DRAIN = NodeQuestion(cluster=CLUSTER, change=NodeChange.DRAIN, nodes=("n2",), re
 CREATE = TenantQuestion(
     cluster=CLUSTER, act=TenantAct.CREATE, name="evil", max_nodes=1, max_gpus=None, max_jobs=None
 )
+
+RESERVE = MakeReservation(cluster=CLUSTER, name="lattice-claim-x", user="alice", nodes=("n2",))
 
 
 @pytest.fixture
@@ -88,6 +92,24 @@ def test_nothing_changes_without_a_grant_for_exactly_that(
     assert ask(replace(DRAIN, nodes=("n2", "n9"))).outcome is Outcome.BAD_QUESTION
     for name in ("root", "-i", "a b", "a,b"):
         assert ask(replace(CREATE, name=name)).outcome is Outcome.BAD_QUESTION
+    for change in (
+        {"name": "lattice-claim-"},
+        {"name": "upgrade"},
+        {"user": "alice,bob"},
+        {"user": "root"},
+        {"nodes": ("ALL",)},
+        {"nodes": ("n[1-3]",)},
+    ):
+        assert ask(replace(RESERVE, **change)).outcome is Outcome.BAD_QUESTION
+    for change in ({"user": "slurm"}, {"user": SERVER_USER}, {"nodes": ("n2", "n9")}):
+        assert ask(replace(RESERVE, **change)).outcome is Outcome.FAILED
+    made = ["scontrol", "create", "reservation", "reservationname=upgrade", "users=bob"]
+    quiet_lab.ctl([*made, "nodes=n3", "starttime=now", "duration=1:00:00"])
+    release = RemoveReservation(cluster=CLUSTER, name="upgrade")
+    assert ask(release).outcome is Outcome.BAD_QUESTION
+    listed = quiet_lab.ctl(["scontrol", "-o", "show", "reservation"]).stdout.splitlines()
+    quiet_lab.ctl(["scontrol", "delete", "reservationname=upgrade"])
+    assert [each.split()[0] for each in listed] == ["ReservationName=upgrade"]
     assert states(quiet_lab) == {"idle"}
     accounts = quiet_lab.ctl(["sacctmgr", "-nP", "show", "account", "format=account"]).stdout
     assert "evil" not in accounts.split()

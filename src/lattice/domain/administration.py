@@ -15,14 +15,19 @@ from typing import Protocol, TypeAlias
 
 from lattice.base.strictjson import read_fields, read_json
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.reservation import RESERVATION_PREFIX
 from lattice.domain.tenants import LimitChange
 
 MOST_NODES = 512
 """In one question; more take several."""
 LONGEST_REASON = 200
+_LONGEST_NAMES = 24 * 1024
+"""Of the nodes of one reservation, so that a list of it fits in an answer."""
 _CLUSTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,63}", re.ASCII)
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_RESERVATION = re.compile(re.escape(RESERVATION_PREFIX) + r"[a-z0-9-]{1,64}", re.ASCII)
 _MANY = frozenset({"all", "localhost"})
 """Slurm takes these names for other nodes than one of that name."""
 _ABOVE_ALL = "root"
@@ -33,6 +38,7 @@ class VerbGroup(StrEnum):
 
     NODES = "nodes"
     TENANTS = "tenants"
+    CLAIMS = "claims"
 
 
 class NodeChange(StrEnum):
@@ -113,7 +119,70 @@ class RightsQuestion:
         return "rights"
 
 
-AdministrationQuestion: TypeAlias = NodeQuestion | TenantQuestion | RightsQuestion
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeReservation:
+    """Reserve these nodes for the jobs of one person alone."""
+
+    cluster: str
+    name: str
+    user: str
+    nodes: tuple[str, ...]
+
+    def fault(self) -> str:
+        if fault := _cluster_fault(self.cluster) or _reservation_fault(self.name):
+            return fault
+        if not _USER.fullmatch(self.user) or self.user == _ABOVE_ALL:
+            return "no name of a person"
+        if fault := nodes_fault(self.nodes):
+            return fault
+        return "the names of the nodes are too long" if _too_long(self.nodes) else ""
+
+    def summary(self) -> str:
+        """For the log."""
+        return f"reserve {self.name} {self.user} {NodeSet(self.nodes).fold()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveReservation:
+    """Remove a reservation that Lattice made."""
+
+    cluster: str
+    name: str
+
+    def fault(self) -> str:
+        return _cluster_fault(self.cluster) or _reservation_fault(self.name)
+
+    def summary(self) -> str:
+        """For the log."""
+        return f"release {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListReservations:
+    """The reservations that Lattice made, a part at a time."""
+
+    cluster: str
+    after: str
+    """The last name of the part before; empty: the first part."""
+
+    def fault(self) -> str:
+        if fault := _cluster_fault(self.cluster):
+            return fault
+        return _reservation_fault(self.after) if self.after else ""
+
+    def summary(self) -> str:
+        """For the log."""
+        return "reservations"
+
+
+AdministrationQuestion: TypeAlias = (
+    NodeQuestion
+    | TenantQuestion
+    | RightsQuestion
+    | MakeReservation
+    | RemoveReservation
+    | ListReservations
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +203,28 @@ def read_rights(text: str) -> GateRights:
     return read_fields(read_json(text.encode()), GateRights)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationList:
+    """One part of the answer about reservations."""
+
+    found: tuple[tuple[str, str, str], ...]
+    """Name, user and folded nodes of each, by name. See `Reservation` for an empty user."""
+    more: bool
+
+    def written(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read_reservation_list(text: str) -> ReservationList:
+    """Raises `ValueError`."""
+    return read_fields(read_json(text.encode()), ReservationList)
+
+
+def is_claim_reservation(name: str) -> bool:
+    """Whether this is the name of a reservation that Lattice makes."""
+    return _RESERVATION.fullmatch(name) is not None
+
+
 def nodes_fault(nodes: tuple[str, ...]) -> str:
     """Why these are not the names of single nodes, or an empty text."""
     if not 0 < len(nodes) <= MOST_NODES:
@@ -149,6 +240,14 @@ def _is_node(name: str) -> bool:
 
 def _cluster_fault(cluster: str) -> str:
     return "" if _CLUSTER.fullmatch(cluster) else "no name of a cluster"
+
+
+def _reservation_fault(name: str) -> str:
+    return "" if is_claim_reservation(name) else "no name of a reservation of Lattice"
+
+
+def _too_long(nodes: tuple[str, ...]) -> bool:
+    return sum(map(len, nodes)) > _LONGEST_NAMES
 
 
 def in_parts(nodes: Iterable[str]) -> Iterable[tuple[str, ...]]:

@@ -18,7 +18,10 @@ from typing import Any, TypeAlias, TypeVar
 from lattice.base.strictjson import read_fields, read_json
 from lattice.domain.administration import (
     AdministrationQuestion,
+    ListReservations,
+    MakeReservation,
     NodeQuestion,
+    RemoveReservation,
     RightsQuestion,
     TenantQuestion,
     VerbGroup,
@@ -301,6 +304,27 @@ VERBS: dict[str, Verb] = {
             Act.CHANGE_TENANT,
             TenantQuestion,
             group=VerbGroup.TENANTS,
+        ),
+        Verb(
+            "make_reservation",
+            HelperRole.GATE,
+            Act.MAKE_RESERVATION,
+            MakeReservation,
+            group=VerbGroup.CLAIMS,
+        ),
+        Verb(
+            "remove_reservation",
+            HelperRole.GATE,
+            Act.REMOVE_RESERVATION,
+            RemoveReservation,
+            group=VerbGroup.CLAIMS,
+        ),
+        Verb(
+            "list_reservations",
+            HelperRole.GATE,
+            Act.LIST_RESERVATIONS,
+            ListReservations,
+            group=VerbGroup.CLAIMS,
         ),
         Verb("show_rights", HelperRole.GATE, Act.SHOW_RIGHTS, RightsQuestion),
     )

@@ -19,21 +19,30 @@ class Reservation:
 
     name: str
     user: str
+    """Empty in a list: others than Lattice changed it, so that jobs of others may run there."""
     nodes: tuple[str, ...]
-    """In order."""
+    """Sorted as texts."""
 
 
 class Reservations(Protocol):
-    """Slurm, by the gate. Every method raises `Unavailable` if it does not answer in time."""
+    """Slurm, by the gate. Every method raises `Unavailable` if it does not answer in time.
+
+    Its subclass `Unsure` means that the change may have happened: ask again, each call may be
+    repeated. A site that does not allow it raises `ConfigurationError`, with what to do.
+    """
 
     async def reserve(self, reservation: Reservation) -> None:
         """Make it. Nothing changes if it is there already, with the same user and nodes.
 
-        Raises `ReservationRefused` if Slurm refuses it, or has one of that name for others.
+        Raises `ReservationRefused` if Slurm refuses it, has one of that name for others, or has
+        jobs of others on these nodes. Nothing that this call made stays then.
         """
 
     async def release(self, name: str) -> None:
-        """Remove it. Nothing happens if there is none of that name."""
+        """Remove it. Nothing happens if there is none of that name.
+
+        Raises `ReservationRefused` while jobs in it run or wait, or if others changed it.
+        """
 
     async def reservations(self) -> tuple[Reservation, ...]:
         """Those that Lattice made, by name."""

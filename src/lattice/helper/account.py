@@ -117,7 +117,7 @@ class Accounts:
         except KeyError:
             raise AccountRefused(f"There is no account {name} on the submit host.") from None
         if fault := self._fault(name, account):
-            raise AccountRefused(f"Nothing is submitted as {name}: {fault}.")
+            raise AccountRefused(f"Lattice does not act for {name}: {fault}.")
         return account
 
     def _fault(self, name: str, account: pwd.struct_passwd) -> str:

@@ -1,4 +1,4 @@
-"""The gate's verbs for administrators: they run `scontrol` and `sacctmgr` as SlurmUser.
+"""The gate's verbs for administrators: they run Slurm's own programs as SlurmUser.
 
 A site allows each group of them by `--allow`. The arguments are built here, from fields that were
 checked, each a separate item of a list. No shell and no profile takes part. Before a change the
@@ -17,8 +17,11 @@ from pathlib import Path
 from lattice.domain.administration import (
     AdministrationQuestion,
     GateRights,
+    ListReservations,
+    MakeReservation,
     NodeChange,
     NodeQuestion,
+    RemoveReservation,
     RightsQuestion,
     TenantAct,
     TenantQuestion,
@@ -27,9 +30,10 @@ from lattice.domain.administration import (
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.privileged import Answer, Outcome
 from lattice.domain.tenants import limit_options
-from lattice.helper.account import LoginDefaults, VerbRefused
+from lattice.helper.account import AccountRefused, Accounts, VerbRefused
 from lattice.helper.login import NotTheUser, Program, run
 from lattice.helper.privilege import Kernel
+from lattice.helper.reservations import ClaimReservations
 
 _SETTING = re.compile(r"\s*(\w+)\s*= ?(.*)")
 _USER = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]{0,63})\(([0-9]{1,10})\)", re.ASCII)
@@ -51,6 +55,7 @@ class AdministrationPrograms:
     scontrol: Path | None
     """None: it is not installed here."""
     sacctmgr: Path | None
+    squeue: Path | None
     environment: dict[str, str]
 
 
@@ -68,7 +73,7 @@ class AdministrationVerbs:
     def __init__(
         self,
         kernel: Kernel,
-        defaults: LoginDefaults,
+        accounts: Accounts,
         programs: AdministrationPrograms,
         served: pwd.struct_passwd,
         allowed: Collection[VerbGroup],
@@ -78,7 +83,7 @@ class AdministrationVerbs:
     ) -> None:
         """`served` asks slurmctld who SlurmUser is. `acts_as` replaces SlurmUser, unless empty."""
         self._kernel = kernel
-        self._defaults = defaults
+        self._accounts = accounts
         self._programs = programs
         self._served = served
         self._allowed = frozenset(allowed)
@@ -105,8 +110,10 @@ class AdministrationVerbs:
             raise VerbRefused(Outcome.BAD_QUESTION, message)
         if isinstance(question, NodeQuestion):
             self._change_nodes(scheduler, question)
-        else:
+        elif isinstance(question, TenantQuestion):
             self._change_tenant(scheduler, question)
+        else:
+            return self._reservations(scheduler, question)
         return ""
 
     def _rights(self) -> GateRights:
@@ -135,7 +142,37 @@ class AdministrationVerbs:
             arguments = ("modify", "account", *where, "set", *limits)
         self._run(scheduler.account, "sacctmgr", self._programs.sacctmgr, ("-i", *arguments))
 
-    def _known(self, scheduler: _Scheduler, names: Sequence[str]) -> NodeSet:
+    def _reservations(
+        self,
+        scheduler: _Scheduler,
+        question: MakeReservation | RemoveReservation | ListReservations,
+    ) -> str:
+        def scontrol(*arguments: str, may_fail: bool = False) -> str:
+            return self._scontrol(scheduler.account, *arguments, may_fail=may_fail)
+
+        def squeue(*arguments: str) -> str:
+            return self._run(scheduler.account, "squeue", self._programs.squeue, arguments)
+
+        reservations = ClaimReservations(scontrol, squeue)
+        if isinstance(question, ListReservations):
+            return reservations.part_after(question.after).written()
+        if isinstance(question, RemoveReservation):
+            reservations.remove(question.name)
+            return ""
+        try:
+            self._accounts.find(question.user)
+        except AccountRefused as refusal:
+            raise VerbRefused(Outcome.FAILED, str(refusal)) from None
+        nodes = self._known(scheduler, question.nodes, Outcome.FAILED)
+        reservations.make(question.name, question.user, nodes)
+        return ""
+
+    def _known(
+        self,
+        scheduler: _Scheduler,
+        names: Sequence[str],
+        unknown: Outcome = Outcome.BAD_QUESTION,
+    ) -> NodeSet:
         """The nodes, if slurmctld has one of exactly each name: a name may mean several."""
         nodes = NodeSet(names)
         show = ("-a", "-o", "show", "node", nodes.fold())
@@ -143,7 +180,7 @@ class AdministrationVerbs:
         missing = nodes - NodeSet(_NODE_LINE.findall(listed))
         if missing:
             message = f"slurmctld has no node {missing.fold()}"
-            raise VerbRefused(Outcome.BAD_QUESTION, message)
+            raise VerbRefused(unknown, message)
         return nodes
 
     def _scheduler(self) -> _Scheduler:
@@ -195,7 +232,10 @@ class AdministrationVerbs:
         )
         try:
             ended = run(
-                self._kernel, self._defaults, program, max(0.0, self._until - time.monotonic())
+                self._kernel,
+                self._accounts.defaults,
+                program,
+                max(0.0, self._until - time.monotonic()),
             )
         except NotTheUser:
             message = f"the gate could not become {account.pw_name}"

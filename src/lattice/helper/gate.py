@@ -14,9 +14,11 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+from lattice.domain.administration import AdministrationQuestion
 from lattice.domain.grant import Grant
-from lattice.domain.privileged import Answer, Outcome
+from lattice.domain.privileged import VERBS, Answer, Outcome
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES, CancelQuestion, SubmitQuestion
 from lattice.helper.account import AccountRefused, Accounts
 from lattice.helper.child_slots import SlotShare
@@ -28,6 +30,7 @@ _MOST_SUBMISSIONS_A_USER = 2
 _MOST_CANCELLATIONS = 4
 _MOST_CANCELLATIONS_A_USER = 2
 _MOST_CHANGES = 2
+_ADMINISTRATION = get_args(AdministrationQuestion)
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
@@ -35,7 +38,10 @@ def gate_shares(most_submissions: int) -> dict[str, SlotShare]:
     """A submission runs a user's profile for up to 30 s. All other verbs have their own slots."""
     administration = SlotShare(_MOST_CHANGES, _MOST_CHANGES)
     return {
-        **dict.fromkeys(("change_nodes", "change_tenant", "show_rights"), administration),
+        **dict.fromkeys(
+            (name for name, verb in VERBS.items() if verb.question in _ADMINISTRATION),
+            administration,
+        ),
         "submit": SlotShare(most_submissions, _MOST_SUBMISSIONS_A_USER),
         "cancel": SlotShare(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),
     }

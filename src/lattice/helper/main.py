@@ -281,10 +281,11 @@ def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd
     gate = Gate(kernel, accounts, slurm, timeout_s=options.timeout_s)
     administration = AdministrationVerbs(
         kernel,
-        accounts.defaults,
+        accounts,
         AdministrationPrograms(
             scontrol=find_program("scontrol", folders),
             sacctmgr=find_program("sacctmgr", folders),
+            squeue=find_program("squeue", folders),
             environment=slurm.environment,
         ),
         served,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lattice.access.grants import GrantSigner
 from lattice.access.tokens import TokenVerifier
-from lattice.adapters.helper.administration import HelperAdministration
+from lattice.adapters.helper.administration import AdministrationGate, HelperAdministration
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
+from lattice.adapters.helper.reservations import HelperReservations
 from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
@@ -38,6 +39,7 @@ from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.administration import Administration
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
+from lattice.domain.reservation import Reservations
 from lattice.domain.site_keys import SiteKeys
 from lattice.domain.submission import SubmitGate
 from lattice.domain.vcluster import Vclusters
@@ -268,7 +270,12 @@ def submit_gate(config: ServerConfig, clock: Clock) -> SubmitGate | None:
 
 def open_administration(config: ServerConfig, site: SlurmSite, clock: Clock) -> Administration:
     """What changes Slurm for administrators: the gate. Without one it refuses."""
-    return HelperAdministration(_gate(config, clock), site.read_name)
+    return HelperAdministration(AdministrationGate(_gate(config, clock)), site.read_name)
+
+
+def open_reservations(config: ServerConfig, site: SlurmSite, clock: Clock) -> Reservations:
+    """What reserves nodes for sensitive work: the gate. Without one it refuses."""
+    return HelperReservations(AdministrationGate(_gate(config, clock)), site.read_name)
 
 
 def _gate(config: ServerConfig, clock: Clock) -> tuple[HelperChannel, GrantSigner] | None:

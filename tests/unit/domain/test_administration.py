@@ -12,12 +12,17 @@ from lattice.domain.administration import (
     LONGEST_REASON,
     MOST_NODES,
     GateRights,
+    ListReservations,
+    MakeReservation,
     NodeChange,
     NodeQuestion,
+    RemoveReservation,
+    ReservationList,
     TenantAct,
     TenantQuestion,
     VerbGroup,
     in_parts,
+    read_reservation_list,
     read_rights,
 )
 
@@ -28,6 +33,12 @@ CREATE = TenantQuestion(
     cluster="lab", act=TenantAct.CREATE, name="physics", max_nodes=4, max_gpus=None, max_jobs=None
 )
 
+RESERVE = MakeReservation(
+    cluster="lab", name="lattice-claim-a-1", user="alice", nodes=("n1", "gpu-a.site")
+)
+RELEASE = RemoveReservation(cluster="lab", name="lattice-claim-a-1")
+LIST = ListReservations(cluster="lab", after="")
+
 
 def test_sound_questions_have_no_fault() -> None:
     assert DRAIN.fault() == CREATE.fault() == ""
@@ -35,6 +46,9 @@ def test_sound_questions_have_no_fault() -> None:
     assert replace(CREATE, act=TenantAct.UPDATE, max_jobs=-1).fault() == ""
     assert DRAIN.summary() == "drain gpu-a.site,n1"
     assert CREATE.summary() == "create physics max_nodes=4"
+    assert RESERVE.fault() == RELEASE.fault() == LIST.fault() == ""
+    assert RESERVE.summary() == "reserve lattice-claim-a-1 alice gpu-a.site,n1"
+    assert RELEASE.summary() == "release lattice-claim-a-1"
 
 
 @pytest.mark.spec("OPS-4", "AUTH-9")
@@ -50,6 +64,7 @@ def test_sound_questions_have_no_fault() -> None:
 def test_a_name_is_that_of_one_node(name: str) -> None:
     for nodes in ((name,), ("n1", name)):
         assert replace(DRAIN, nodes=nodes).fault()
+        assert replace(RESERVE, nodes=nodes).fault()
 
 
 @pytest.mark.threat("gate-changes")
@@ -121,8 +136,46 @@ def test_an_update_changes_something() -> None:
 @pytest.mark.threat("gate-changes")
 @pytest.mark.parametrize("cluster", ["", "-M", "a,b", "a b", "a\n", "all,lab", "x" * 129])
 def test_a_cluster_has_one_plain_name(cluster: str) -> None:
-    assert replace(DRAIN, cluster=cluster).fault()
-    assert replace(CREATE, cluster=cluster).fault()
+    for question in (DRAIN, CREATE, RESERVE, RELEASE, LIST):
+        assert replace(question, cluster=cluster).fault()
+
+
+@pytest.mark.threat("gate-changes")
+@pytest.mark.parametrize(
+    "name",
+    ["", "lattice-claim-", "lattice-claim", "maintenance", "lattice-claim-A", "lattice-claim-a,b",
+     "lattice-claim-a b", "lattice-claim-a\n", "xlattice-claim-a", "lattice-claim-a=b",
+     "lattice-claim-ä", "lattice-claim-../a", "-lattice-claim-a", "lattice-claim-" + "a" * 65],
+)  # fmt: skip
+def test_a_reservation_is_named_as_those_of_lattice(name: str) -> None:
+    assert replace(RESERVE, name=name).fault()
+    assert replace(RELEASE, name=name).fault()
+    assert bool(replace(LIST, after=name).fault()) is bool(name)
+
+
+@pytest.mark.threat("gate-changes")
+@pytest.mark.parametrize(
+    "user", ["", "root", "-alice", "alice,bob", "alice nodes=ALL", "alice\n", "alice+bob", "älice",
+             "a" * 65, "1001", "alice@site"],
+)  # fmt: skip
+def test_a_reservation_is_for_one_person(user: str) -> None:
+    assert replace(RESERVE, user=user).fault()
+
+
+@pytest.mark.threat("gate-changes")
+def test_a_reservation_has_as_many_nodes_as_fit_in_an_answer() -> None:
+    nodes = tuple(f"n{each:0127d}" for each in range(MOST_NODES))
+    assert replace(RESERVE, nodes=nodes).fault()
+    assert replace(RESERVE, nodes=()).fault()
+    assert replace(RESERVE, nodes=("n1", "n1")).fault()
+
+
+def test_a_list_of_reservations_reads_back_whole() -> None:
+    listed = ReservationList(found=(("lattice-claim-a", "", "n[1-2]"),), more=True)
+    assert read_reservation_list(listed.written()) == listed
+    for text in ("", "{}", '{"found": [["a", "b"]], "more": false}'):
+        with pytest.raises(ValueError):  # noqa: PT011 - any
+            read_reservation_list(text)
 
 
 @pytest.mark.threat("gate-changes")

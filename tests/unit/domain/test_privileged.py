@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.administration import (
+    ListReservations,
+    MakeReservation,
     NodeChange,
     NodeQuestion,
+    RemoveReservation,
     RightsQuestion,
     TenantAct,
     TenantQuestion,
+    VerbGroup,
 )
 from lattice.domain.grant import Act
 from lattice.domain.privileged import (
@@ -61,6 +65,9 @@ QUESTIONS: list[Question] = [
         cluster="lab", act=TenantAct.CREATE, name="a", max_nodes=-1, max_gpus=0, max_jobs=None
     ),
     RightsQuestion(),
+    MakeReservation(cluster="lab", name="lattice-claim-a", user="alice", nodes=("n1", "n2")),
+    RemoveReservation(cluster="lab", name="lattice-claim-a"),
+    ListReservations(cluster="lab", after=""),
     Enter("0" * 32, ("bash", "-l"), "xterm", 24, 80, "/tools/profilers.squashfs", False),
     Rejoin("0" * 32),
     OpenOutput((1, 2)),
@@ -87,9 +94,12 @@ def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     free = [name for name, verb in VERBS.items() if not verb.granted]
     assert free == ["note_output", "watch_counters", "challenge", "set_clock"]
     gate = {name for name, verb in VERBS.items() if verb.role is HelperRole.GATE}
-    assert gate == {"submit", "cancel", "change_nodes", "change_tenant", "show_rights"}
+    claims = {"make_reservation", "remove_reservation", "list_reservations"}
+    changes = {"change_nodes", "change_tenant", *claims}
+    assert gate == {"submit", "cancel", "show_rights", *changes}
     allowed = {name for name, verb in VERBS.items() if verb.group is not None}
-    assert allowed == {"change_nodes", "change_tenant"}
+    assert allowed == changes
+    assert claims == {name for name, verb in VERBS.items() if verb.group is VerbGroup.CLAIMS}
     assert VERBS["submit"].act is Act.SUBMIT
 
 

@@ -21,7 +21,7 @@ from lattice.domain.administration import (
 )
 from lattice.domain.privileged import Answer, Outcome
 from lattice.helper import administration
-from lattice.helper.account import LoginDefaults
+from lattice.helper.account import Accounts, LoginDefaults
 from lattice.helper.administration import AdministrationPrograms, AdministrationVerbs
 from lattice.helper.login import LoginEnded, NotTheUser, Program
 from lattice.helper.privilege import Kernel
@@ -70,9 +70,12 @@ class Site:
     def ask(self, question: AdministrationQuestion, descriptors: Sequence[int] = ()) -> Answer:
         verbs = AdministrationVerbs(
             Kernel(),
-            LoginDefaults(),
+            Accounts(LoginDefaults(), frozenset({"root", "slurm", "lattice"})),
             AdministrationPrograms(
-                scontrol=Path("/bin/scontrol"), sacctmgr=self.sacctmgr, environment={}
+                scontrol=Path("/bin/scontrol"),
+                sacctmgr=self.sacctmgr,
+                squeue=None,
+                environment={},
             ),
             _account("lattice", 995),
             [VerbGroup.NODES],

@@ -390,6 +390,7 @@ def test_the_account_can_not_have_another_file_given_to_it(
     [
         ((), "--allow nodes --allow tenants"),
         (("--gate-allows", "tenants"), "--allow tenants"),
+        (("--gate-allows", "nodes,claims"), "--allow nodes --allow claims"),
         (("--gate-allows", "nothing"), ""),
     ],
 )
@@ -408,5 +409,5 @@ def test_what_the_gate_can_not_be_allowed_is_refused(
     site: Site, groups: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.set_up("--gate-allows", groups) == 78
-    assert "--gate-allows has nodes, tenants" in capsys.readouterr().err
+    assert "--gate-allows has nodes, tenants, claims with" in capsys.readouterr().err
     assert site.contents() == {}

@@ -54,15 +54,41 @@ def allow_hint(group: VerbGroup) -> str:
     )
 
 
+class AdministrationGate:
+    """Asks the gate's verbs for administrators."""
+
+    def __init__(self, gate: tuple[HelperChannel, GrantSigner] | None) -> None:
+        """`gate`: how it is reached, and what signs for it; None: there is none."""
+        self._gate = gate
+
+    async def ask(self, question: AdministrationQuestion, by: str) -> Answer:
+        """Its answer, whatever that is. Raises `Unavailable` or its subclass `Unsure`."""
+        if self._gate is None:
+            raise ConfigurationError(
+                "This server has no gate, so it can change nothing in Slurm.",
+                hint="Start lattice-gate beside it and set gate.socket (docs/operate/gate.md).",
+            )
+        channel, signer = self._gate
+        try:
+            answer, passed = await ask_gate(channel, signer, question, by)
+        except Unavailable as away:
+            raise Unavailable(
+                f"The gate that changes Slurm is away: {away.message}",
+                hint="An administrator starts lattice-gate on the server's host again.",
+            ) from None
+        except OSError as error:
+            raise Unsure(
+                f"The gate did not say what became of this: {error or 'no answer'}.",
+                hint="Check what Slurm has before you try again.",
+            ) from None
+        packet.close_all(passed)
+        return answer
+
+
 class HelperAdministration:
     """Asks the gate. `cluster` reads slurmctld's own name of the cluster."""
 
-    def __init__(
-        self,
-        gate: tuple[HelperChannel, GrantSigner] | None,
-        cluster: Callable[[], Awaitable[str]],
-    ) -> None:
-        """`gate`: how it is reached, and what signs for it; None: there is none."""
+    def __init__(self, gate: AdministrationGate, cluster: Callable[[], Awaitable[str]]) -> None:
         self._gate = gate
         self._cluster = cluster
 
@@ -97,31 +123,14 @@ class HelperAdministration:
     async def _ask(self, question: AdministrationQuestion, by: str) -> Answer:
         if fault := question.fault():
             raise UsageError(f"The gate does not take this: {fault}.")
-        if self._gate is None:
-            raise ConfigurationError(
-                "This server has no gate, so it can change nothing in Slurm.",
-                hint="Start lattice-gate beside it and set gate.socket (docs/operate/gate.md).",
-            )
-        channel, signer = self._gate
-        try:
-            answer, passed = await ask_gate(channel, signer, question, by)
-        except Unavailable as away:
-            raise Unavailable(
-                f"The gate that changes Slurm is away: {away.message}",
-                hint="An administrator starts lattice-gate on the server's host again.",
-            ) from None
-        except OSError as error:
-            raise Unsure(
-                f"The gate did not say what became of this: {error or 'no answer'}.",
-                hint="Check what Slurm has before you try again.",
-            ) from None
-        packet.close_all(passed)
+        answer = await self._gate.ask(question, by)
         if answer.outcome is not Outcome.DONE:
-            raise _error(answer, verb_of(question).group)
+            raise administration_error(answer, verb_of(question).group)
         return answer
 
 
-def _error(answer: Answer, group: VerbGroup | None) -> LatticeError:
+def administration_error(answer: Answer, group: VerbGroup | None) -> LatticeError:
+    """The error of an answer that is not `DONE`."""
     message = safe_text(answer.message).rstrip(".")
     if answer.outcome is Outcome.FAILED:
         return _program_error(message)

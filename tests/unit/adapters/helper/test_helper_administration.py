@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
-from lattice.adapters.helper.administration import HelperAdministration
+from lattice.adapters.helper.administration import AdministrationGate, HelperAdministration
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.base import packet
 from lattice.base.clock import SystemClock
@@ -66,7 +66,7 @@ def administration(channel: HelperChannel | None) -> HelperAdministration:
         return "lab"
 
     gate = (channel, GrantSigner(KEY, SystemClock())) if channel is not None else None
-    return HelperAdministration(gate, cluster)
+    return HelperAdministration(AdministrationGate(gate), cluster)
 
 
 @pytest.mark.spec("AUTH-9", "OPS-4")

@@ -107,6 +107,7 @@ class Site:
         self.inspection.facts["object_folder"] = NotUsed("no folder")
         self.administration = InMemoryAdministration()
         self.without_gate = False
+        self.views = Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),))
         self.version = "1.0"
 
     def upgrade(self, version: str) -> None:
@@ -125,7 +126,7 @@ class Site:
             metrics=self.metrics,
             objects=self.objects,
             presences=self.agents,
-            views=Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),)),
+            views=self.views,
             **parts,
         )
         examiner = Examiner(foundation, self.inspection, self.version, within_s=0.5)
@@ -483,6 +484,18 @@ async def test_what_the_gate_may_change_is_a_check_for_each_group(site: Site) ->
     assert "`--allow nodes`" in found["slurm.operate"].evidence
     assert "/etc/default/lattice-gate" in found["slurm.operate"].evidence
     assert found["slurm.manage"].state is CheckState.OK
+
+
+@pytest.mark.spec("OPS-8")
+async def test_a_site_with_sensitive_work_needs_the_gates_reservations(site: Site) -> None:
+    assert "slurm.claim" not in {each.id for each in (await site.examine()).checks}
+    site.views.views = (Vcluster("secret", VclusterKind.SENSITIVE, "batch"),)
+    found = {each.id: each for each in (await site.examine()).checks}
+    assert found["slurm.claim"].state is CheckState.OK
+    site.administration.allowed = frozenset({VerbGroup.NODES, VerbGroup.TENANTS})
+    problems = await site.problems()
+    assert states(problems) == {"slurm.claim": "failed"}
+    assert "`--allow claims`" in problems["slurm.claim"].remedy
 
 
 @pytest.mark.spec("OPS-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lattice.domain.administration import GateRights, VerbGroup
 from lattice.domain.scheduler import SchedulerReading
-from lattice.domain.vcluster import Vclusters
+from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.doctor.model import Check, Topic
 from lattice.features.doctor.service.facts import ControllerFacts, RightFacts, SchemaFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
@@ -29,6 +29,7 @@ CLUSTER = Topic("slurm.cluster", "the cluster's name is known")
 PRIVATE_DATA = Topic("slurm.private_data", "nothing is hidden from the server")
 OPERATE = Topic("slurm.operate", "the gate may drain nodes")
 MANAGE = Topic("slurm.manage", "the gate may change tenants")
+CLAIM = Topic("slurm.claim", "the gate may reserve nodes for claims")
 ACCOUNTS = Topic("slurm.accounts", "the accounts are known")
 PARTITIONS = Topic("slurm.partitions", "every vCluster has its partition")
 CLOCK = Topic("slurm.clock", "slurmctld's clock agrees")
@@ -36,6 +37,7 @@ CLOCK = Topic("slurm.clock", "slurmctld's clock agrees")
 _REFUSED_WITHOUT = {
     VerbGroup.NODES: "`lattice admin drain`",
     VerbGroup.TENANTS: "`lattice admin tenant create`",
+    VerbGroup.CLAIMS: "`lattice admin claim`",
 }
 _START_CONTROLLER = "On the controller's host: systemctl status slurmctld, then start it."
 _START_ACCOUNTING = "On slurmdbd's host: systemctl status slurmdbd, then start it."
@@ -65,6 +67,8 @@ def slurm_checks(facts: SlurmFacts) -> Iterator[Check]:
     yield private_data(facts.rights)
     yield gate_right(OPERATE, facts.gate, VerbGroup.NODES)
     yield gate_right(MANAGE, facts.gate, VerbGroup.TENANTS)
+    if any(view.kind is VclusterKind.SENSITIVE for view in facts.views.views):
+        yield gate_right(CLAIM, facts.gate, VerbGroup.CLAIMS)
     yield accounts(facts.reading)
     yield partitions(facts.partitions, facts.views)
     yield clock(facts.ahead)
@@ -177,11 +181,17 @@ def gate_right(topic: Topic, found: Inspected[GateRights], group: VerbGroup) -> 
     if facts is None:
         return topic.unknown(found.reason)
     if group not in facts.groups:
-        # A right that a site need not give: Slurm's own commands do the same.
-        return topic.off(
-            f"this site does not allow it: {refused}. To allow it, add `--allow {group.value}` to "
-            "OPTIONS in /etc/default/lattice-gate, and restart lattice-gate"
+        # A right that most sites need not give: Slurm's own commands do the same.
+        allow = (
+            f"add `--allow {group.value}` to OPTIONS in /etc/default/lattice-gate, and restart "
+            "lattice-gate"
         )
+        if group is VerbGroup.CLAIMS:
+            return topic.failed(
+                f"this site has sensitive work and does not allow it: {refused}",
+                f"To allow it, {allow}.",
+            )
+        return topic.off(f"this site does not allow it: {refused}. To allow it, {allow}")
     if facts.fault:
         return topic.failed(
             facts.fault,
