@@ -44,6 +44,9 @@ class Questions(StrEnum):
     COMPARE = "compare"
     SUBMIT = "submit"
     CANCEL = "cancel"
+    QUERY_AUDIT = "query_audit"
+    REVIEW_AUDIT = "review_audit"
+    """Each reads the whole audit log."""
 
 
 Limited = Sessions | Questions
@@ -57,6 +60,8 @@ DEFAULTS: Mapping[Limited, int] = {
     Questions.COMPARE: 10,
     Questions.SUBMIT: 120,
     Questions.CANCEL: 300,
+    Questions.QUERY_AUDIT: 60,
+    Questions.REVIEW_AUDIT: 4,
 }
 """Sessions: open at once. Questions: per minute."""
 
@@ -66,6 +71,8 @@ _ASKED = {
     Questions.COMPARE: "comparisons",
     Questions.SUBMIT: "submissions",
     Questions.CANCEL: "cancellations",
+    Questions.QUERY_AUDIT: "audit queries",
+    Questions.REVIEW_AUDIT: "verifications and exports of the audit log",
 }
 
 

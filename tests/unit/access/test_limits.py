@@ -32,6 +32,8 @@ def test_the_numbers_are_those_promised() -> None:
         "compare": 10,
         "submit": 120,
         "cancel": 300,
+        "query_audit": 60,
+        "review_audit": 4,
     }
 
 

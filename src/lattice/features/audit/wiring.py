@@ -49,6 +49,7 @@ def wire(
         reader,
         log,
         foundation.scheduler,
+        foundation.limits,
         foundation.clock,
         signer.sign_audit,
         frozenset(map(key_name, signer.public_keys)),

@@ -429,6 +429,8 @@ class UserLimits:
     compare_per_minute: int | None = _per_minute(None, "Comparisons.")
     submit_per_minute: int | None = _per_minute(None, "Submissions.")
     cancel_per_minute: int | None = _per_minute(None, "Cancellations.")
+    query_audit_per_minute: int | None = _per_minute(None, "Audit queries.")
+    review_audit_per_minute: int | None = _per_minute(None, "Audit verifications and exports.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +443,8 @@ class RateLimitsSection:
     compare_per_minute: int = _per_minute(10, "Comparisons.")
     submit_per_minute: int = _per_minute(120, "Submissions.")
     cancel_per_minute: int = _per_minute(300, "Cancellations.")
+    query_audit_per_minute: int = _per_minute(60, "Audit queries.")
+    review_audit_per_minute: int = _per_minute(4, "Audit verifications and exports.")
     public_per_minute: int = setting(
         1200,
         "Calls that need no token, of one address to one replica. Behind a proxy that is the "

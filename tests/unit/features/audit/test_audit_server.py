@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantSigner
+from lattice.access.limits import DEFAULTS, Buckets, Questions, too_many_questions
 from lattice.access.permission import Permission
 from lattice.access.policy import admits
 from lattice.base.clock import SystemClock
-from lattice.base.errors import PermissionRefused
+from lattice.base.errors import PermissionRefused, RateLimited
 from lattice.base.signatures import SigningKey
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.audit import AuditAct, AuditEvent, AuditOutcome
@@ -45,17 +47,29 @@ class Log:
         self.archive = AuditArchive(InMemoryObjectStore(CLOCK))
         signer = GrantSigner(KEY, CLOCK)
         self.log = audit_log(self.state, CLOCK, signer)
+        self.buckets = Buckets()
         scheduler = InMemoryScheduler(CLOCK)
         scheduler.accounts = AccountTree.of([Account("physics"), Account("chemistry")])
         self.service = AuditService(
             AuditReader(self.state, self.archive),
             self.log,
             scheduler,
+            self,
             CLOCK,
             signer.sign_audit,
             frozenset({KEY.name}),
             lambda _: {},
         )
+
+    async def open(self, sub: str, kind: object, session: str) -> NoReturn:
+        """No session is opened."""
+        raise AssertionError(sub, kind, session)
+
+    async def ask(self, sub: str, kind: Questions) -> None:
+        """The limits by default, in no time."""
+        verdict = self.buckets.take(sub, kind, DEFAULTS[kind], 0.0)
+        if not verdict.granted:
+            raise too_many_questions(kind, DEFAULTS[kind], verdict.wait_s)
 
     async def fill(self) -> None:
         for n in range(20):
@@ -97,6 +111,29 @@ async def test_everyone_sees_what_their_role_and_their_jobs_allow(log: Log) -> N
     assert set(await log.users(ALICE)) == {"alice"}
     assert await log.users(Actor(sub="s-eve", user="eve")) == []
     assert await log.users(Actor(sub="s-x", role=Role.COMPLIANCE_REVIEWER, tenant="none")) == []
+
+
+async def test_one_caller_can_not_keep_a_server_busy_with_the_log(log: Log) -> None:
+    for _ in range(DEFAULTS[Questions.REVIEW_AUDIT] // 2):
+        assert (await log.service.verify(REVIEWER)).ok
+        assert (await log.service.export(REVIEWER, "")).text
+    recorded = log.log.queued
+    with pytest.raises(RateLimited, match="a minute are allowed"):
+        await log.service.verify(REVIEWER)
+    with pytest.raises(RateLimited):
+        await log.service.export(REVIEWER, "")
+    assert log.log.queued == recorded
+    # A bundle that was begun can be finished, and nobody else is held up.
+    assert (await log.service.export(REVIEWER, "1:2026-11-19T10:00:00Z")).text
+    assert (await log.service.verify(ADMIN)).ok
+    for _ in range(DEFAULTS[Questions.QUERY_AUDIT]):
+        await log.service.query(ALICE, AuditQuery())
+    with pytest.raises(RateLimited):
+        await log.service.query(ALICE, AuditQuery())
+    # Who may not review learns nothing more from the limit.
+    for _ in range(DEFAULTS[Questions.REVIEW_AUDIT] + 1):
+        with pytest.raises(PermissionRefused):
+            await log.service.verify(ALICE)
 
 
 async def test_an_owner_sees_what_others_did_with_their_job(log: Log) -> None:

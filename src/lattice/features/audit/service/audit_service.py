@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from lattice.access.actor import Actor, Role
+from lattice.access.limits import CallerLimits, Questions
 from lattice.access.policy import governed_tenant
 from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
@@ -53,6 +54,7 @@ class AuditService:
         reader: AuditReader,
         trail: AuditTrail,
         scheduler: Scheduler,
+        limits: CallerLimits,
         clock: Clock,
         sign: Sign,
         own_keys: frozenset[str],
@@ -62,6 +64,7 @@ class AuditService:
         self._reader = reader
         self._trail = trail
         self._scheduler = scheduler
+        self._limits = limits
         self._clock = clock
         self._sign = sign
         self._own_keys = own_keys
@@ -71,6 +74,7 @@ class AuditService:
     async def query(self, actor: Actor, query: AuditQuery) -> AuditPage:
         """Return entries that the caller may see, newest first."""
         visible = self._visibility(actor)
+        await self._limits.ask(actor.sub, Questions.QUERY_AUDIT)
         if not query.cursor:
             self._record_review(actor, _conditions(query))
         head = await self._reader.head()
@@ -81,6 +85,7 @@ class AuditService:
     async def verify(self, actor: Actor) -> AuditVerdict:
         """Verify the whole log. One run at a time on a server."""
         self._reviewed(actor)
+        await self._limits.ask(actor.sub, Questions.REVIEW_AUDIT)
         if self._verifying:
             raise RateLimited(
                 "This server is verifying the audit log already.",
@@ -99,6 +104,8 @@ class AuditService:
     async def export(self, actor: Actor, cursor: str) -> AuditExportPart:
         """Return the next part of a bundle, and a cursor unless it is the last one."""
         visible = self._reviewed(actor)
+        if not cursor:
+            await self._limits.ask(actor.sub, Questions.REVIEW_AUDIT)
         head = await self._reader.head()
         if head is None:
             raise DataUnavailable("The audit log is empty.", hint="Nothing was recorded yet.")
