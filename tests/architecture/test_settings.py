@@ -27,6 +27,7 @@ RULES = {
     "base/config_checks.py",
     "server/config/load.py",
     "server/config/api_rules.py",
+    "server/config/sensitive_rules.py",
 }
 # These act there alone: without them such a file does not start.
 JUDGED = {"api.insecure", "gate.own_network"}
@@ -48,7 +49,6 @@ REPORTED: dict[str, tuple[str, bool]] = {
     "storage.nfs_work": ("/work", True),
     "storage.sensitive_bucket": ("b", False),
     "node_agent.heartbeat_interval_s": ("10", False),
-    "node_agent.sensitive_grace_period_s": ("600", False),
 }
 
 

@@ -41,6 +41,7 @@ from lattice.server.cluster.agent_listener import Links, open_links
 from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
 from lattice.server.cluster.limits import Limits, NoOtherReplica, open_limits
+from lattice.server.cluster.sensitive_nodes import SensitiveNodes
 from lattice.server.cluster.state import AgreedState, find_cluster, open_state
 from lattice.server.config.reload_table import RELOADED, problems_of
 from lattice.server.config.sections import ServerConfig
@@ -145,7 +146,13 @@ async def open_ground(
         replica=new_replica_id(),
         commands=slurm_commands(config.slurm),
         views=config.views,
-        reloader=Reloader(config, RELOADED, read or (lambda: config), problems_of, clock),
+        reloader=Reloader(
+            config,
+            RELOADED,
+            read or (lambda: config),
+            lambda merged: problems_of(merged, config),
+            clock,
+        ),
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -153,7 +160,7 @@ async def open_ground(
         own_tokens = open_own_tokens(config, clock)
         verifier = await enter(open_verifier(config.api, clock, supervisor, own_tokens))
         token_judge = await enter(open_token_judge(config, clock))
-        cluster = await enter(_open_cluster(process))
+        cluster = await enter(_open_cluster(process, scheduler))
         metrics = await enter(open_metric_store(config.telemetry, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
         foundation = _foundation(
@@ -189,14 +196,17 @@ def _open_scheduler(process: Process) -> AbstractAsyncContextManager[SlurmSchedu
 
 
 @asynccontextmanager
-async def _open_cluster(process: Process) -> AsyncIterator[Cluster]:
+async def _open_cluster(process: Process, scheduler: Scheduler) -> AsyncIterator[Cluster]:
     config, clock, supervisor = process.config, process.clock, process.supervisor
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         agreed = await enter(open_state(config, clock, process.log, supervisor))
         state = agreed.store
         shares = await enter(_open_shares(state, clock, supervisor))
-        view = await enter(open_cluster_view(config, state, clock, process.replica, supervisor))
+        sensitive = SensitiveNodes(scheduler, SensitiveWork(process.views))
+        view = await enter(
+            open_cluster_view(config, state, clock, process.replica, supervisor, sensitive.has)
+        )
         view.presences.show(process.own_metrics)
         locks = await enter(_open_locks(state, clock, supervisor))
         identity = await enter(

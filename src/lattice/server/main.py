@@ -20,11 +20,11 @@ from lattice.base.logsection import LogFormat
 from lattice.base.malloc import NotOverwriting, overwrite_freed_memory
 from lattice.base.pauses import LoopPauses
 from lattice.base.process import leave_no_core, reset_inherited_signals
-from lattice.domain.vcluster import VclusterKind
 from lattice.server.cluster.agents import as_single_server, begin_identity, succeed_identity
 from lattice.server.cluster.state import bootstrap_state
 from lattice.server.config.load import check_server_config, load_server_config
 from lattice.server.config.sections import ServerConfig
+from lattice.server.config.sensitive_rules import serves_sensitive_work
 from lattice.server.recovery.move import move
 from lattice.server.recovery.restore import restore
 from lattice.server.serve import serve
@@ -82,7 +82,7 @@ def _load(file: Path, single: Path | None) -> ServerConfig:
 
 def _keep_nothing(config: ServerConfig) -> None:
     """Leave no text of sensitive work in memory after its use, and none in a core file."""
-    if not any(each.kind is VclusterKind.SENSITIVE for each in config.vclusters):
+    if not serves_sensitive_work(config):
         return
     try:
         overwrite_freed_memory()

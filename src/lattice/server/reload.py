@@ -9,7 +9,6 @@ from lattice.access.actor import ClaimNames
 from lattice.base.loglines import set_level
 from lattice.base.logsection import LogSection
 from lattice.base.reload import Reload
-from lattice.domain.presence import Times
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import (
     ApiSection,
@@ -56,7 +55,7 @@ async def _views(ground: Ground, _entries: tuple[VclusterEntry, ...]) -> None:
 
 
 def _times(ground: Ground, agents: NodeAgentSection) -> None:
-    ground.cluster.view.presences.times = Times(agents.degraded_after_s, agents.grace_period_s)
+    ground.cluster.view.presences.times = agents.times
 
 
 def _modes(ground: Ground, telemetry: TelemetrySection) -> None:

@@ -17,6 +17,7 @@ from lattice.base.clock import SystemClock
 from lattice.base.logsection import LogLevel, LogSection
 from lattice.base.reload import ReloadTable
 from lattice.base.setting import setting_of
+from lattice.domain.presence import Times
 from lattice.domain.telemetry import Mode
 from lattice.domain.vcluster import VclusterKind
 from lattice.features.diag.section import DiagSection
@@ -70,7 +71,7 @@ async def test_every_part_of_a_server_follows(tmp_path: Path) -> None:
     made = config(tmp_path)
     api = replace(made.api, oidc_client_id="cli", oidc_audience="lattice")
     before = replace(made, api=api, log=LogSection(level=LogLevel.INFO))
-    assert problems_of(before) == ()
+    assert problems_of(before, before) == ()
     file = [before]
     root = logging.getLogger().level
     try:
@@ -102,7 +103,12 @@ def wanted(before: ServerConfig) -> ServerConfig:
         logs=LogsSection(retention_days=7, job_quota_mb=1),
         sharing=SharingSection(usual_days=1.0, longest_days=2.0),
         telemetry=replace(before.telemetry, mode=Mode.AUDIT, debug_most=3),
-        node_agent=replace(before.node_agent, degraded_after_s=11.0, grace_period_s=22.0),
+        node_agent=replace(
+            before.node_agent,
+            degraded_after_s=11.0,
+            grace_period_s=22.0,
+            sensitive_grace_period_s=44.0,
+        ),
         rate_limits=RateLimitsSection(
             stream_logs_max_concurrent=1, users={"robot": UserLimits(compare_per_minute=2)}
         ),
@@ -119,8 +125,16 @@ def check(ground: Ground) -> None:
     assert table is ground.cluster.limits.slots.table
     assert table.of("alice", Sessions.STREAM_LOGS) == 1
     assert table.of("robot", Questions.COMPARE) == 2
-    assert ground.cluster.view.presences.times.degraded_after_s == 11.0
+    assert ground.cluster.view.presences.times == Times(11.0, 22.0, 44.0)
     assert ground.agents is not None
     modes = ground.agents.measurement.modes
     assert (modes.usual, modes.debug_most) == (Mode.AUDIT, 3)
     assert logging.getLogger().level == logging.WARNING
+
+
+@pytest.mark.threat("sensitive")
+def test_the_first_vcluster_for_sensitive_work_takes_a_restart(tmp_path: Path) -> None:
+    before = config(tmp_path)
+    entry = VclusterEntry(name="vault", kind=VclusterKind.SENSITIVE, partition="vault")
+    (problem,) = problems_of(replace(before, vclusters=(entry,)), before)
+    assert problem.endswith("vclusters: the first one for sensitive work takes a restart")

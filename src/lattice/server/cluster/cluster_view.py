@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
-from lattice.domain.presence import LINKS, NODES, Times
+from lattice.domain.presence import LINKS, NODES
 from lattice.domain.state import StateStore, StateView
 from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
 from lattice.features.link.service.membership import Membership
@@ -65,6 +65,7 @@ async def open_cluster_view(
     clock: Clock,
     replica_id: str,
     supervisor: Supervisor,
+    has_sensitive_work: Callable[[str], bool],
 ) -> AsyncIterator[ClusterView]:
     """Join the replicas, and leave them at the end."""
     me = Replica(
@@ -76,8 +77,9 @@ async def open_cluster_view(
     links, nodes, replicas = (
         WatchedStateView(store, prefix, clock) for prefix in (LINKS, NODES, REPLICAS)
     )
-    times = Times(config.node_agent.degraded_after_s, config.node_agent.grace_period_s)
-    presences = PresenceKeeper(store, links, nodes, clock, times)
+    presences = PresenceKeeper(
+        store, links, nodes, clock, config.node_agent.times, sensitive=has_sensitive_work
+    )
     membership = Membership(store, me)
     async with supervisor.running(
         Loop("state links", links.run, OnFailure.RESTART),

@@ -42,7 +42,8 @@ from lattice.server.config.api_rules import (
 )
 from lattice.server.config.engine_sections import judge_objects, judge_telemetry
 from lattice.server.config.sections import ServerConfig
-from lattice.server.config.sensitive_section import judge_sensitive, what_sensitive_work_lacks
+from lattice.server.config.sensitive_rules import judge_sensitive_work
+from lattice.server.config.sensitive_section import judge_sensitive
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NO_SENSITIVE_WORK = (
@@ -238,6 +239,10 @@ def _nodes(config: ServerConfig, report: ConfigReport) -> None:
     if agent.degraded_after_s >= agent.grace_period_s:
         text = "must be more than node_agent.degraded_after_s"
         report.problem("node_agent.grace_period_s", text, "node_agent.degraded_after_s")
+    if agent.times.sensitive_down_after_s < agent.grace_period_s:
+        text = "must not be less than node_agent.grace_period_s"
+        path = "node_agent.sensitive_grace_period_s"
+        report.problem(path, text, "node_agent.grace_period_s")
     if agent.heartbeat_interval_s is not None:
         text = f"changes nothing: links are pinged every {PING_EVERY_S:g} s. Leave it out"
         report.problem("node_agent.heartbeat_interval_s", text)
@@ -248,16 +253,9 @@ def _sensitive(config: ServerConfig, report: ConfigReport) -> None:
     judge_sensitive(
         config.sensitive, config.objects, audit_bucket=config.audit.bucket, report=report
     )
-    lacks = what_sensitive_work_lacks(
-        config.sensitive,
-        is_single=config.single is not None,
-        has_identity=config.identity.is_set,
-    )
+    judge_sensitive_work(config, report)
     for index, each in enumerate(config.vclusters):
         if each.kind is VclusterKind.SENSITIVE:
-            for text in (*lacks, _NO_SENSITIVE_WORK):
-                report.problem(f"vclusters[{index}].kind", text, "sensitive", "identity")
+            report.problem(f"vclusters[{index}].kind", _NO_SENSITIVE_WORK)
     if config.storage.sensitive_bucket is not None:
         report.problem("storage.sensitive_bucket", "is not used: set sensitive.bucket")
-    if config.node_agent.sensitive_grace_period_s is not None:
-        report.problem("node_agent.sensitive_grace_period_s", _NO_SENSITIVE_WORK)

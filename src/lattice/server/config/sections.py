@@ -18,6 +18,7 @@ from lattice.access.actor import ClaimNames
 from lattice.base.address import Address
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
+from lattice.domain.presence import Times
 from lattice.domain.spiffe import DEFAULT_PATH
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.section import AttachSection
@@ -388,7 +389,11 @@ class NodeAgentSection:
     )
     grace_period_s: float = setting(90.0, "Silence after which a node is Down.", least=5, most=3600)
     sensitive_grace_period_s: float | None = setting(
-        None, "Refused: sensitive work is not offered yet.", least=5, most=7200
+        None,
+        "Silence after which a node is Down that is claimed or has sensitive work. Not set: 600, "
+        "or `grace_period_s` if that is longer.",
+        least=5,
+        most=7200,
     )
     drain_failed: bool = setting(
         False, "Drain a node in Slurm whose GPUs are in `failure`. Only a person puts it back."
@@ -402,6 +407,13 @@ class NodeAgentSection:
         least=1,
         most=500,
     )
+
+    @property
+    def times(self) -> Times:
+        """After which silence a node gets which state."""
+        given, least = self.sensitive_grace_period_s, self.grace_period_s
+        of_sensitive_work = max(Times().sensitive_down_after_s, least) if given is None else given
+        return Times(self.degraded_after_s, least, of_sensitive_work)
 
     @property
     def drain_terms(self) -> DrainTerms | None:

@@ -69,22 +69,6 @@ def judge_sensitive(
             report.problem(path, f"{file} {reason}")
 
 
-def what_sensitive_work_lacks(
-    sensitive: SensitiveSection, *, is_single: bool, has_identity: bool
-) -> tuple[str, ...]:
-    """The sentences that say why a vCluster can't be sensitive; none if it can."""
-    lacks = []
-    if is_single:
-        lacks.append("is not for a server with --single: its audit log and its keys need etcd")
-    if not has_identity:
-        lacks.append("needs the section identity: keys reach nodes over their certificates")
-    if sensitive.bucket is None:
-        lacks.append("needs sensitive.bucket, a bucket of its own")
-    if not sensitive.has_keys:
-        lacks.append("needs the site's keys: set sensitive.keys_file or sensitive.pkcs11_module")
-    return tuple(lacks)
-
-
 def _bucket(
     sensitive: SensitiveSection,
     objects: ObjectsSection,
