@@ -58,6 +58,7 @@ class AuditAct(StrEnum):
     RESTORE = "restore"
     AUDIT_READ = "audit-read"
     KEY_CHANGE = "key-change"
+    KEY_DESTROYED = "key-destroyed"
     GAP = "gap"
 
 
@@ -91,6 +92,7 @@ SENTENCES: Mapping[AuditAct, str] = {
     AuditAct.RESTORE: "{who} asked to restore the state",
     AuditAct.AUDIT_READ: "{who} read the audit log",
     AuditAct.KEY_CHANGE: "the log trusts a new signing key",
+    AuditAct.KEY_DESTROYED: "the data key of {target} was destroyed",
     AuditAct.GAP: "events were lost before they were recorded",
 }
 """One sentence for each act."""

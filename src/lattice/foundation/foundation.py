@@ -40,6 +40,7 @@ from lattice.domain.telemetry import ModeOf
 from lattice.domain.tenants import TenantAccounts
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.audited_acts import audit_event
+from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.own_metrics import OwnMetrics
 
 _DEGRADED = "control plane degraded: the agreed state does not answer"
@@ -144,6 +145,8 @@ class Foundation:
     """The bucket of sensitive work. None: the site has none."""
     site_keys: SiteKeys | None = None
     """They wrap the data keys of sensitive work. None: the site has none."""
+    data_keys: DataKeys | None = None
+    """Of sensitive allocations. None: the site has no keys that could wrap them."""
     metrics: MetricStore | None = None
     """None: no measurement is stored."""
     nodes: NodeAccess | None = None

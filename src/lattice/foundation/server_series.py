@@ -162,6 +162,28 @@ _AUDIT = SeriesGroup(
     ),
 )
 
+_SENSITIVE = SeriesGroup(
+    "Sensitive work",
+    "Of servers with keys of the site. See [sealing](../operate/sealing.md).",
+    (
+        counter("lattice_data_keys_made_total", "Data keys that this server has made."),
+        counter("lattice_data_keys_unwrapped_total", "Data keys that the key service unwrapped."),
+        counter(
+            "lattice_data_keys_wrapped_again_total",
+            "Data keys that were wrapped again after a change of the site's key.",
+        ),
+        counter(
+            "lattice_data_keys_destroyed_total",
+            "Data keys that were destroyed at the end of their retention.",
+        ),
+        counter(
+            "lattice_data_keys_failures_total",
+            "Failures to wrap a data key again. It stays as it was.",
+        ),
+        gauge("lattice_data_keys_in_memory", "Data keys that this server has in memory."),
+    ),
+)
+
 _TELEMETRY = SeriesGroup(
     "Samples",
     "See [the metric store](../operate/telemetry.md).",
@@ -223,7 +245,8 @@ _STORED = SeriesGroup(
 )
 
 GROUPS: tuple[SeriesGroup, ...] = (
-    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _AUDIT, _BACKUPS, _TELEMETRY, _STORED,
+    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _AUDIT, _SENSITIVE, _BACKUPS, _TELEMETRY,
+    _STORED,
 )  # fmt: skip
 
 

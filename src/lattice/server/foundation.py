@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -20,6 +20,7 @@ from lattice.adapters.slurm.tenants import SlurmTenantAccounts
 from lattice.adapters.slurm.token_judge import SlurmTokenJudge
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
 from lattice.base.reload import Reloader
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.audit import NoTrail
@@ -27,6 +28,7 @@ from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
+from lattice.domain.site_keys import SiteKeys
 from lattice.domain.state import StateStore
 from lattice.domain.vcluster import Vclusters
 from lattice.features.audit.service.chain import AuditChain
@@ -35,6 +37,7 @@ from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
 from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
+from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.foundation import Foundation, LoggedJournal, NodeAccess
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.cluster.agent_listener import Links, open_links
@@ -163,12 +166,16 @@ async def open_ground(
         cluster = await enter(_open_cluster(process, scheduler))
         metrics = await enter(open_metric_store(config.telemetry, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
+        site_keys = open_site_keys(config.sensitive)
+        data_keys = await enter(_open_data_keys(process, cluster, scheduler, site_keys))
         foundation = _foundation(
             process,
             cluster,
             scheduler=scheduler,
             metrics=metrics,
             objects=open_objects(config.objects, config.single),
+            site_keys=site_keys,
+            data_keys=data_keys,
             agents=agents,
         )
         yield Ground(
@@ -280,6 +287,8 @@ def _foundation(
     scheduler: SlurmScheduler,
     metrics: MetricStore | None,
     objects: ObjectStore | None,
+    site_keys: SiteKeys | None,
+    data_keys: DataKeys | None,
     agents: ServedAgents | None,
 ) -> Foundation:
     config, clock, state = process.config, process.clock, cluster.agreed.store
@@ -316,11 +325,47 @@ def _foundation(
         gate=submit_gate(config, clock),
         objects=objects,
         sensitive_objects=open_sensitive_objects(config),
-        site_keys=open_site_keys(config.sensitive),
+        site_keys=site_keys,
+        data_keys=data_keys,
         metrics=metrics,
         nodes=_node_access(agents) if agents else None,
         last_outputs=outputs,
     )
+
+
+@asynccontextmanager
+async def _open_data_keys(
+    process: Process, cluster: Cluster, scheduler: Scheduler, site_keys: SiteKeys | None
+) -> AsyncIterator[DataKeys | None]:
+    if site_keys is None:
+        yield None
+        return
+    state = cluster.agreed.store
+
+    async def cluster_id() -> str:
+        return (await find_cluster(state)).id
+
+    def unfinished() -> frozenset[str] | None:
+        try:
+            reading = scheduler.live()
+        except Unavailable:
+            return None
+        if not reading.source.ok:
+            return None
+        there = reading.cluster.allocations
+        return frozenset(each.ref for each in there if not each.state.finished)
+
+    keys = DataKeys(state, site_keys, cluster_id, process.clock, unfinished)
+    counts = keys.counts
+    process.own_metrics.watch(
+        lambda: {f"data_keys_{name}": float(value) for name, value in asdict(counts).items()}
+    )
+    process.own_metrics.show(lambda: {"data_keys_in_memory": float(len(keys.cached))})
+    async with process.supervisor.running(
+        Loop("data keys", keys.run, OnFailure.RESTART),
+        Loop("data keys wrapped", keys.run_wrapping, OnFailure.RESTART),
+    ):
+        yield keys
 
 
 def open_audit_log(state: StateStore, clock: Clock, signer: GrantSigner) -> AuditLog:

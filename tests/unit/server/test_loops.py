@@ -31,6 +31,7 @@ from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.cluster.agents import as_single_server
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.config.sensitive_section import SensitiveSection
 from lattice.server.foundation import open_ground
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import listening, open_connections, server_tls
@@ -48,6 +49,8 @@ RESTARTED = (
     "certificate expiry",
     "changed locks",
     "cluster counts",
+    "data keys",
+    "data keys wrapped",
     "drain failed nodes",
     "ended jobs",
     "health of engines",
@@ -97,6 +100,13 @@ class OpenServer:
         return [each for each in found if each.get("loop") == loop]
 
 
+def _site_keys(folder: Path) -> Path:
+    file = folder / "site-keys"
+    file.write_text(f"site-1 {'0f' * 32}\n")
+    file.chmod(0o600)
+    return file
+
+
 def config(folder: Path) -> ServerConfig:
     leaf = trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("localhost")
     leaf.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
@@ -116,6 +126,7 @@ def config(folder: Path) -> ServerConfig:
             api=api,
             slurm=SlurmSection(rest_url=f"unix:{folder}/none.sock"),
             logs=LogsSection(retention_days=30),
+            sensitive=SensitiveSection(keys_file=_site_keys(folder)),
             node_agent=NodeAgentSection(drain_failed=True),
             telemetry=TelemetrySection(tsdb_endpoint=_NOBODY),
         ),
