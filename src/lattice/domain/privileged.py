@@ -114,6 +114,15 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
+class EnterSigned(Enter):
+    """As `Enter`, for sensitive work.
+
+    The job, and the image of tools, must be images that the site has signed. The terminal ends
+    soon after the connection to its recorder, with every process that was started in it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Rejoin:
     """The terminal of that session again, over a new socket, for the same caller and user."""
 
@@ -121,6 +130,11 @@ class Rejoin:
 
     def fault(self) -> str:
         return "" if is_session(self.session) else "the session is not named well"
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinSigned(Rejoin):
+    """As `Rejoin`, for a terminal of `EnterSigned`. Neither fits a terminal of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +285,9 @@ VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb("enter", HelperRole.NODE, Act.ATTACH, Enter),
+        Verb("enter_signed", HelperRole.NODE, Act.ATTACH, EnterSigned),
         Verb("rejoin", HelperRole.NODE, Act.ATTACH, Rejoin),
+        Verb("rejoin_signed", HelperRole.NODE, Act.ATTACH, RejoinSigned),
         Verb("open_output", HelperRole.NODE, Act.READ_OUTPUT, OpenOutput),
         Verb("open_output_file", HelperRole.NODE, Act.READ_OUTPUT, OpenOutputFile),
         Verb("note_output", HelperRole.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),

@@ -81,8 +81,13 @@ class Holder:
         job_is_over: Callable[[], bool],
         clock: Clock,
         times: HolderTimes,
+        end_others: Callable[[], object] = lambda: None,
     ) -> None:
-        """A new client at `listener` must send exactly `belongs_to`."""
+        """A new client at `listener` must send exactly `belongs_to`.
+
+        `end_others` is called once, when the program has ended.
+        """
+        self._end_others = end_others
         self._shell = shell
         self._listener = listener
         self._belongs_to = dict(belongs_to)
@@ -319,7 +324,8 @@ class Holder:
             return
         now = self._clock.monotonic()
         if self._ended is None:
-            self._ended = self._spoke = now
+            self._end_others()
+            self._ended = self._spoke = now = self._clock.monotonic()
         if not self._pipe.writable:
             # Without a reader the rest can't be buffered; a later client gets the exit only.
             away = self._connection is None and now - max(self._ended, self._lost)

@@ -170,6 +170,11 @@ def leave_guests(folder: str) -> bool:
     return True
 
 
+def pids_of(folder: str) -> list[int]:
+    """The processes in this control group alone; empty if it is gone."""
+    return _pids(folder) or []
+
+
 def has_steps(folder: int) -> bool:
     """Whether the job behind this descriptor still has a step other than the extern step."""
     return any(_STEP.fullmatch(name) for name in _names(folder))

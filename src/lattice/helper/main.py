@@ -44,6 +44,7 @@ from lattice.helper.conversation import LONGEST_S, Conversation, Reader
 from lattice.helper.counters import JobCounters
 from lattice.helper.gate import Gate, Slurm, gate_shares
 from lattice.helper.holder import HolderTimes
+from lattice.helper.images import ImageDigests, JobImages, SiteImages
 from lattice.helper.inode import Inodes
 from lattice.helper.job_entry import Foresight
 from lattice.helper.jobgroups import JobPids
@@ -71,6 +72,7 @@ _CLOCK_VERBS = ("challenge", "set_clock")
 _NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
 _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
+_SIGNED_VERBS = ("enter_signed", "rejoin_signed")
 _PROBING_VERBS = ("probe_mounts", "read_tasks", "dump_stacks")
 _OFFERED = {HelperRole.GATE: ("submit", "cancel", "show_rights"), HelperRole.NODE: _NODE_VERBS}
 _CAPABILITIES = {
@@ -130,19 +132,20 @@ def _prepare(
     proven = ProvenClock(
         clock, options.socket.parent / "clock" if role is HelperRole.NODE else None
     )
-    notes = sessions = slots = None
+    notes = sessions = slots = digests = None
     if role is HelperRole.NODE:
         notes = _folder(journal, "notes", options, lambda folder: _swept(Notes(folder, proven)))
         sessions = _folder(
             journal, "sessions", options, lambda folder: _swept(HelperSessions(folder))
         )
         slots = _folder(journal, "probing", options, ProbeSlots)
+        digests = _folder(journal, "images", options, ImageDigests) if options.image_keys else None
     judge = GrantJudge(
         role=role,
         location=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
-        offered=(*_offered(role, notes, sessions, slots), *_allowed_verbs(options.allow)),
+        offered=(*_offered(role, notes, sessions, slots, digests), *_allowed_verbs(options.allow)),
         clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
@@ -151,18 +154,17 @@ def _prepare(
     if role is HelperRole.GATE:
         act = _gate(options, kernel, served)
     else:
-        times = HolderTimes(
-            hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s
-        )
-        holding = TerminalProcess(kernel, clock, journal, times)
         if sessions is not None:
-            tools = not options.no_tools
+            times = HolderTimes(
+                hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s
+            )
             attaching = Attaching(
                 kernel,
                 options.place,
                 sessions,
-                holding,
-                tools=tools,
+                TerminalProcess(kernel, clock, journal, times),
+                tools=not options.no_tools,
+                images=_images(options, kernel, digests),
                 foresight=Foresight(),
                 to_server_time=proven.to_server_time,
             )
@@ -180,13 +182,24 @@ def _prepare(
     return _listener(options, endpoint, judge, act, journal, stay, attaching)
 
 
+def _images(
+    options: argparse.Namespace, kernel: Kernel, digests: ImageDigests | None
+) -> JobImages | None:
+    return JobImages(kernel, SiteImages(options.image_keys, digests)) if digests else None
+
+
 def _offered(
-    role: HelperRole, notes: Notes | None, sessions: HelperSessions | None, slots: ProbeSlots | None
+    role: HelperRole,
+    notes: Notes | None,
+    sessions: HelperSessions | None,
+    slots: ProbeSlots | None,
+    digests: ImageDigests | None,
 ) -> tuple[str, ...]:
     return (
         *_OFFERED[role],
         *(_NOTING_VERBS if notes is not None else ()),
         *(_ATTACHING_VERBS if sessions is not None else ()),
+        *(_SIGNED_VERBS if sessions is not None and digests is not None else ()),
         *(_PROBING_VERBS if slots is not None else ()),
     )
 
@@ -391,6 +404,11 @@ def _parser() -> argparse.ArgumentParser:
         "--sessions", type=Path, metavar="DIR",
         help="beside an agent: where terminals are found again; not set: `sessions` beside the "
         "socket",
+    )  # fmt: skip
+    parser.add_argument(
+        "--image-keys", type=Path, metavar="FILE",
+        help="beside an agent: public keys that sign images for sensitive work, one in base64 a "
+        "line; not set: no terminals in sensitive work",
     )  # fmt: skip
     parser.add_argument(
         "--no-tools", action="store_true", help="beside an agent: mount no image for a terminal"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,11 @@ MOST = 64
 MOST_A_USER = 16
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ANSWER_S = 3.0
+
+_ALONE = "recorded"
+"""A folder of locks, which no user's folder is called."""
+_ALONE_S = 5.0
+_ALONE_PAUSE_S = 0.05
 
 
 class NoRoom(Exception):
@@ -59,6 +65,23 @@ class HelperSessions:
             raise
         listener.setblocking(False)
         return listener, folder
+
+    def claim_alone(self, job_id: int) -> int:
+        """A descriptor that holds the one recorded terminal of a job. Raises `NoRoom`."""
+        folder = self._folder / _ALONE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / str(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until_s = time.monotonic() + _ALONE_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    os.close(lock)
+                    raise NoRoom("A recorded terminal of this job has not ended yet.") from None
+                time.sleep(_ALONE_PAUSE_S)
+            else:
+                return lock
 
     def connect(self, uid: int, session: str) -> socket.socket:
         """Connect to the holder of that session. Raises `OSError` if there is none."""

@@ -23,6 +23,7 @@ from lattice.base.clock import Clock
 from lattice.domain.privileged import Enter
 from lattice.domain.terminal import EndCause, Started
 from lattice.helper import tools
+from lattice.helper.guests import GuestProcesses
 from lattice.helper.holder import Holder, HolderTimes
 from lattice.helper.job_entry import EntryMethod, EntryReport, Owner, Wish, enter, read_report
 from lattice.helper.jobgroups import leave_guests
@@ -33,6 +34,7 @@ from lattice.helper.shell import LoginShell, Pipes, Streams, Terminal
 
 START_S = 8.0
 """For the program to start; a file share that does not answer may delay it."""
+RECORDED = HolderTimes(silence_s=10.0, hang_up_s=2.0, kill_s=1.0, linger_s=10.0)
 _UNLOCK, _PEER = 0x40045431, 0x5441
 _IUTF8 = 0x4000
 _LARGEST_REPORT = 64 * 1024
@@ -59,12 +61,25 @@ class HeldProgram:
     folder: int
     """The folder of the listening socket."""
     belongs_to: Mapping[str, str]
+    check_tools: tools.ImageCheck | None = None
+    """None: any image of tools is mounted."""
+    others: GuestProcesses | None = None
+    """Of a recorded terminal. It ends soon after the connection to its recorder, and they do."""
+    alone: int = -1
+    """A descriptor that keeps other recorded terminals of the job away."""
+
+    def end_others(self) -> None:
+        """End what was started in a recorded terminal and outlived it."""
+        if self.others is not None:
+            self.others.end()
 
     def discard(self) -> None:
         """Remove the session's socket, and close what belongs to it."""
         self.unlink()
         self.connection.close()
         self.listener.close()
+        if self.alone >= 0:
+            os.close(self.alone)
         os.close(self.folder)
 
     def unlink(self) -> None:
@@ -145,7 +160,7 @@ class TerminalProcess:
         streams, target = shell.streams, held.method.target
         needed = [each.descriptor for each in streams.sources] + [streams.input, shell.pidfd]
         needed += [held.connection.fileno(), held.listener.fileno(), held.folder]
-        close_others({*needed, target.group, target.anchor, self._journal.descriptor})
+        close_others({*needed, target.group, target.anchor, held.alone, self._journal.descriptor})
         holder = Holder(
             shell,
             held.connection,
@@ -153,11 +168,13 @@ class TerminalProcess:
             belongs_to=held.belongs_to,
             job_is_over=target.job_is_over,
             clock=self._clock,
-            times=self._times,
+            times=self._times if held.others is None else RECORDED,
+            end_others=held.end_others,
         )
         holder.begin(_message(started))
         holder.run()
         shell.reap()
+        held.end_others()
         _leave(held.method.guests)
         return holder.cause
 
@@ -184,7 +201,7 @@ class TerminalProcess:
         os.close(report)
         theirs.close()
         if question.tools:
-            tools.serve(self._kernel, mine)
+            tools.serve(self._kernel, mine, held.check_tools)
         mine.close()
         return pid, progress
 

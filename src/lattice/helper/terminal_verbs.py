@@ -1,8 +1,9 @@
-"""The node's verbs `enter` and `rejoin`: open a terminal in a job, and reconnect to it.
+"""The node's verbs `enter`, `enter_signed` and `rejoin`: terminals in jobs.
 
 `enter` finds a process of the job and starts the program beside it (`terminal_process`). It answers
-when that runs, with one end of a socket pair. Then its child stays as the holder. `rejoin` connects
-to the holder's socket (`sessions`) and answers with that connection.
+when that runs, with one end of a socket pair. Then its child stays as the holder. `enter_signed`
+does so only where the job runs in signed images (`images`). `rejoin` connects to the holder's
+socket (`sessions`) and answers with that connection.
 
 The text of a refusal is for the owner of the job.
 """
@@ -10,6 +11,7 @@ The text of a refusal is for the owner of the job.
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,13 +21,17 @@ from lattice.domain.grant import Act, Grant, written
 from lattice.domain.privileged import (
     Answer,
     Enter,
+    EnterSigned,
     Outcome,
     Rejoin,
+    RejoinSigned,
     write_answer,
     write_request,
 )
 from lattice.helper.account import answers_refusals, granted_owner
+from lattice.helper.guests import GuestProcesses
 from lattice.helper.holder import ADMITTED
+from lattice.helper.images import JobImages, NotSigned
 from lattice.helper.job_entry import EntryMethod, Foresight, Owner
 from lattice.helper.jobgroups import JobGroups, find_job
 from lattice.helper.judge import read_unchecked
@@ -45,6 +51,7 @@ UNCONTAINED = (
     "This cluster gives jobs no step to be joined (PrologFlags=Contain is not set). A terminal "
     "here would not be counted to the job, not be held to its limits, and not end with it"
 )
+SIGNED_ONLY = "Terminals of sensitive work open in signed images only"
 _PROC = Path("/proc")
 _CLOCKS_DIFFER_S = 5.0
 _SLACK_S = 2.0
@@ -66,6 +73,7 @@ class Attaching:
         *,
         control_groups: Path = Path("/sys/fs/cgroup"),
         tools: bool = True,
+        images: JobImages | None = None,
         foresight: Foresight | None = None,
         to_server_time: Callable[[float], float] = lambda here_s: here_s,
         at: Callable[[str], None] = lambda _: None,
@@ -80,6 +88,7 @@ class Attaching:
         self._holding = holding
         self._control_groups = control_groups
         self._tools = tools
+        self._images = images
         self._foresight = foresight
         self._to_server_time = to_server_time
         self._at = at
@@ -105,11 +114,16 @@ class Attaching:
                 target = opened.enter_context(
                     find_target(self._kernel, _PROC, groups, uid, grant.job_id)
                 )
+                if isinstance(question, EnterSigned):
+                    assert self._images is not None  # the verb is not offered without
+                    self._images.require(target, owner)
                 connection = self._enter(grant, question, owner, target, guests)
                 self._opened = opened.pop_all()
                 return Answer(outcome=Outcome.DONE), (connection.detach(),)
         except (NoTarget, NotStarted) as refusal:
             return _failed(str(refusal)), ()
+        except NotSigned as refusal:
+            return _failed(f"{SIGNED_ONLY}: {refusal}."), ()
         except NoRoom as refusal:
             return Answer(outcome=Outcome.BUSY, message=str(refusal)), ()
 
@@ -132,7 +146,14 @@ class Attaching:
         guests: Sequence[str],
     ) -> socket.socket:
         """The client's end of the terminal. Raises `NoRoom`, `NotStarted`."""
-        listener, folder = self._sessions.claim(owner.account.pw_uid, question.session)
+        uid, recorded = owner.account.pw_uid, isinstance(question, EnterSigned)
+        alone = self._sessions.claim_alone(grant.job_id) if recorded else -1
+        try:
+            listener, folder = self._sessions.claim(uid, question.session)
+        except BaseException:
+            if recorded:
+                os.close(alone)
+            raise
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         method = EntryMethod(
             kernel=self._kernel, target=target, owner=owner, guests=guests, at=self._at
@@ -145,7 +166,10 @@ class Attaching:
             connection=ours,
             listener=listener,
             folder=folder,
-            belongs_to=_belonging(grant),
+            belongs_to=_belonging(grant, recorded=recorded),
+            others=GuestProcesses(guests[0], uid) if recorded else None,
+            alone=alone,
+            check_tools=self._images.fault if recorded and self._images is not None else None,
         )
         try:
             self._started = self._holding.start(held)
@@ -178,7 +202,9 @@ class Attaching:
         except OSError:
             return _failed(_NO_SESSION), ()
         try:
-            connection.sendall(json.dumps(_belonging(grant)).encode())
+            recorded = isinstance(question, RejoinSigned)
+            belonging = _belonging(grant, recorded=recorded)
+            connection.sendall(json.dumps(belonging).encode())
             admitted = connection.recv(len(ADMITTED)) == ADMITTED
         except OSError:
             admitted = False
@@ -190,7 +216,7 @@ class Attaching:
 
 def _guests(groups: JobGroups, question: Enter) -> tuple[str, ...]:
     guests = groups.guests
-    if not guests and not question.uncontained:
+    if not guests and (isinstance(question, EnterSigned) or not question.uncontained):
         raise NoTarget(f"{UNCONTAINED}.")
     return guests
 
@@ -199,9 +225,10 @@ def _owner(grant: Grant, descriptors: Sequence[int]) -> Owner:
     return Owner.of(granted_owner(grant, descriptors, int(_LONGEST_S + _SLACK_S)))
 
 
-def _belonging(grant: Grant) -> dict[str, str]:
-    """The values that identify the owner of a session."""
-    return {"user": grant.user, "subject": grant.subject, "job": str(grant.job_id)}
+def _belonging(grant: Grant, *, recorded: bool) -> dict[str, str]:
+    """The values that identify the owner of a session, and whether it is recorded."""
+    values = {"user": grant.user, "subject": grant.subject, "job": str(grant.job_id)}
+    return {**values, "recorded": "yes"} if recorded else values
 
 
 def _failed(message: str) -> Answer:

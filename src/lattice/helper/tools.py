@@ -14,10 +14,13 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from lattice.base import packet
+from lattice.domain.image_signature import LARGEST_BYTES, SUFFIX
 from lattice.helper.job_entry import CanNotEnter, Owner
 from lattice.helper.privilege import Kernel
 
@@ -40,6 +43,9 @@ _MOUNT_FLAGS = 1 | 2 | 4
 _BY_DESCRIPTORS = 0x00000004 | 0x00000040
 _TRIES = 16
 
+ImageCheck: TypeAlias = Callable[[int, bytes], str]
+"""Returns why an open image with this signature is not accepted; empty: it is."""
+
 
 def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str:
     """Runs inside the job, before the process becomes the owner. Returns the mount's path.
@@ -47,14 +53,17 @@ def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str
     Raises `CanNotEnter`.
     """
     image = _open(kernel, owner, path)
+    passing = [image]
+    with suppress(CanNotEnter):
+        passing.append(_open(kernel, owner, path + SUFFIX))
     try:
         holder.settimeout(PATIENCE_S)
-        packet.send(holder, b"image", [image])
+        packet.send(holder, b"image", passing)
         reply, passed = packet.receive(holder)
     except OSError:
         raise CanNotEnter(f"{path} could not be mounted in time") from None
     finally:
-        os.close(image)
+        packet.close_all(passing)
     if len(passed) != 1:
         raise CanNotEnter(f"{path} can't be mounted: {reply.decode(errors='replace')}")
     try:
@@ -102,8 +111,8 @@ def _attach(kernel: Kernel, mount: int) -> str:
     raise CanNotEnter(f"the node has no folder {PLACES[0]} to mount tools at")
 
 
-def serve(kernel: Kernel, inside: socket.socket) -> None:
-    """Runs in the holder: create a mount from the image, if one arrives."""
+def serve(kernel: Kernel, inside: socket.socket, check: ImageCheck | None = None) -> None:
+    """Runs in the holder: create a mount from the image, if one arrives and passes `check`."""
     inside.settimeout(PATIENCE_S)
     try:
         _, descriptors = packet.receive(inside)
@@ -112,13 +121,26 @@ def serve(kernel: Kernel, inside: socket.socket) -> None:
     if not descriptors:
         return
     try:
-        reply, mounts = _mounted(kernel, descriptors)
+        reply = _fault(descriptors, check) if check is not None else ""
+        mounts: list[int] = []
+        if not reply:
+            reply, mounts = _mounted(kernel, descriptors)
         packet.send(inside, reply.encode(), mounts)
         packet.close_all(mounts)
     except OSError:
         return
     finally:
         packet.close_all(descriptors)
+
+
+def _fault(descriptors: Sequence[int], check: ImageCheck) -> str:
+    """Why the site does not accept the image; empty: it does."""
+    image, *signatures = descriptors
+    try:
+        signature = os.read(signatures[0], LARGEST_BYTES) if signatures else b""
+    except OSError:
+        signature = b""
+    return check(image, signature)
 
 
 def _mounted(kernel: Kernel, descriptors: Sequence[int]) -> tuple[str, list[int]]:

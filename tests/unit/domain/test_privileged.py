@@ -28,6 +28,7 @@ from lattice.domain.privileged import (
     Challenge,
     DumpStacks,
     Enter,
+    EnterSigned,
     HelperRole,
     NoteOutput,
     OpenNoted,
@@ -38,6 +39,7 @@ from lattice.domain.privileged import (
     Question,
     ReadTasks,
     Rejoin,
+    RejoinSigned,
     SetClock,
     WatchCounters,
     digest_of,
@@ -69,7 +71,9 @@ QUESTIONS: list[Question] = [
     RemoveReservation(cluster="lab", name="lattice-claim-a"),
     ListReservations(cluster="lab", after=""),
     Enter("0" * 32, ("bash", "-l"), "xterm", 24, 80, "/tools/profilers.squashfs", False),
+    EnterSigned("0" * 32, ("bash", "-l"), "xterm", 24, 80, "", False),
     Rejoin("0" * 32),
+    RejoinSigned("0" * 32),
     OpenOutput((1, 2)),
     OpenOutputFile("/home/alice/slurm-1.out"),
     NoteOutput(7, (1, 2)),
@@ -90,7 +94,7 @@ def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     # and the two words about the time.
     outputs = {name for name, verb in VERBS.items() if verb.act is Act.READ_OUTPUT}
     assert outputs == {"open_output", "open_output_file", "note_output", "open_noted"}
-    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 5
+    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 7
     free = [name for name, verb in VERBS.items() if not verb.granted]
     assert free == ["note_output", "watch_counters", "challenge", "set_clock"]
     gate = {name for name, verb in VERBS.items() if verb.role is HelperRole.GATE}

@@ -14,6 +14,7 @@ from lattice.domain.privileged import (
     Answer,
     DumpStacks,
     Enter,
+    EnterSigned,
     HelperRole,
     NoteOutput,
     OpenNoted,
@@ -24,6 +25,7 @@ from lattice.domain.privileged import (
     Question,
     ReadTasks,
     Rejoin,
+    RejoinSigned,
     WatchCounters,
     verb_of,
 )
@@ -98,7 +100,9 @@ def test_whoever_looks_at_a_job_has_the_rights_for_that_look(
 
 _QUESTIONS: tuple[Question, ...] = (
     Enter("0" * 32, (), "xterm", 24, 80, "", False),
+    EnterSigned("0" * 32, (), "xterm", 24, 80, "", False),
     Rejoin("0" * 32),
+    RejoinSigned("0" * 32),
     ProbeMounts(1000),
     ReadTasks(),
     DumpStacks(1000),
@@ -128,7 +132,7 @@ class _Attaching:
 
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("helper")
-def test_three_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> None:
+def test_four_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> None:
     able = set()
     for question in _QUESTIONS:
         kernel, verb = _Kernel(), verb_of(question)
@@ -141,7 +145,7 @@ def test_three_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> N
         _node(kernel, None, attaching, probing)(AskedGrant(verb, question, grant), ())
         if not kernel.kept or Capability.SYS_ADMIN in kernel.kept[0]:
             able.add(verb.name)
-    assert able == {"enter", "probe_mounts", "dump_stacks"}
+    assert able == {"enter", "enter_signed", "probe_mounts", "dump_stacks"}
     asked = {verb_of(question).name for question in _QUESTIONS}
     of_nodes = {verb.name for verb in VERBS.values() if verb.role is HelperRole.NODE}
     assert asked == of_nodes - _OF_THE_CLOCK
