@@ -12,6 +12,7 @@ from lab.command import LabError
 from lab.laboratory import PARTS, Lab
 from lab.layout import DEFAULT_NAME
 from lab.login import can_log_in, log_in
+from lab.record_environments import record_environments
 from lab.record_slurm import record
 from lab.server import EXECUTABLE
 from lab.session import API_URL
@@ -76,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
     recorded.add_argument("folder", type=Path)
     recorded.set_defaults(act=_record)
 
+    seen = verbs.add_parser("record-environments", help="record what processes of jobs have")
+    seen.add_argument("file", type=Path)
+    seen.set_defaults(act=_record_environments)
+
     shell = verbs.add_parser("shell", help="a shell as somebody in the lab, logged in")
     shell.add_argument("user", nargs="?", default="alice", help=names)
     shell.set_defaults(act=_shell)
@@ -118,6 +123,12 @@ def _roots(asked: argparse.Namespace) -> int:
 def _record(asked: argparse.Namespace) -> int:
     versions = record(Lab.attach(asked.name), asked.folder)
     print(f"{asked.folder}: {', '.join(versions)}")
+    return 0
+
+
+def _record_environments(asked: argparse.Namespace) -> int:
+    count = record_environments(Lab.attach(asked.name), asked.file)
+    print(f"{asked.file}: {count} processes")
     return 0
 
 

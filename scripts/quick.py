@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_FOLDERS = {"src/lattice": "src", "tests": ".", "lab": ".", "bench": ".", "scripts": "."}
+_FOLDERS = {
+    "src/lattice": "src",
+    "packages/lattice-run/src": "packages/lattice-run/src",
+    "tests": ".",
+    "lab": ".",
+    "bench": ".",
+    "scripts": ".",
+}
 _TESTS = ("tests/architecture/", "tests/contract/", "tests/unit/")
 """Where to look for tests: these folders hold what needs no lab."""
 _WORTH_A_SECOND_WORKER = 30

@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INFRA = ROOT / "infra"
+RUN = ROOT / "packages" / "lattice-run"
+"""The distribution for the environments of training jobs."""
 CACHE = Path(os.environ.get("LATTICE_PACKAGE_CACHE", "/var/cache/lattice-lab/packages"))
 """What takes long and changes seldom: the build root, and the Python made in it."""
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}

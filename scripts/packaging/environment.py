@@ -10,7 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from scripts.packaging.command import ROOT, run, tool
+from scripts.packaging.command import ROOT, RUN, run, tool
 from scripts.packaging.parts import Part
 from scripts.packaging.python_tree import MINOR, PREFIX, PythonTree
 
@@ -32,6 +32,13 @@ def build_wheel(work: Path) -> Path:
     build = (python, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation")
     run(*build, "-w", work, ROOT)
     return next(work.glob("lattice_hpc-*.whl"))
+
+
+def build_run_wheel(work: Path) -> Path:
+    """The wheel for the environments of training jobs, which needs nothing of Lattice's."""
+    folder = work / "run"
+    run(tool("python"), "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=RUN)
+    return next(folder.glob("lattice_run-*.whl"))
 
 
 def constraints(work: Path) -> Path:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.packaging.command import ROOT, BuildError, run, tool, version
-from scripts.packaging.environment import build_wheel, constraints
+from scripts.packaging.command import ROOT, RUN, BuildError, run, tool, version
+from scripts.packaging.environment import build_run_wheel, build_wheel, constraints
 from scripts.packaging.image import image
 from scripts.packaging.python_tree import python_tree
 from scripts.packaging.tarball import portable_client, tarballs
@@ -80,9 +80,10 @@ def _build(out: Path, renew_python: bool) -> None:
         work = Path(folder)
         run(ROOT / "scripts/package", "--out", out, stdout=None)
         run(tool("python"), "-m", "hatchling", "build", "-d", out, cwd=ROOT)
+        run(tool("python"), "-m", "hatchling", "build", "-d", out, cwd=RUN)
         wheel, pinned = build_wheel(work), constraints(work)
         wheels = work / f"lattice-wheelhouse-{version()}"
-        wheelhouse(wheels, work, wheel)
+        wheelhouse(wheels, work, (wheel, build_run_wheel(work)))
         (out / f"lattice-{version()}.cdx.json").write_text(
             bill_of_materials(wheels.glob("*.whl"), python.sources)
         )

@@ -12,7 +12,7 @@ import time
 import tomllib
 import uuid
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from email import message_from_string
 from pathlib import Path
 
@@ -25,15 +25,18 @@ _OLD_TAGS = ("manylinux2014", "manylinux2010", "manylinux1")
 _LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==[^\n]*(?:\n    --hash=[^\n]*)*", re.MULTILINE)
 
 
-def wheelhouse(folder: Path, work: Path, wheel: Path, machine: str = "x86_64") -> None:
+def wheelhouse(folder: Path, work: Path, own: Sequence[Path], machine: str = "x86_64") -> None:
     """Fill a folder with the wheels of all extras, for each Python that Lattice runs on."""
     folder.mkdir(parents=True)
+    for wheel in own:
+        (folder / wheel.name).write_bytes(wheel.read_bytes())
+    ours = {_name(wheel.name.partition("-")[0]) for wheel in own}
     locked = {_name(found[1]): found[0] for found in _LOCKED.finditer(_lock())}
     platforms = [f"manylinux_{tag}_{machine}" for tag in _TAGS]
     platforms += [f"{tag}_{machine}" for tag in _OLD_TAGS]
     for python in PYTHONS:
         wanted = work / f"wheels-{python}.txt"
-        names = _resolved(work, python, machine)
+        names = [each for each in _resolved(work, folder, python, machine) if each not in ours]
         if lacking := [name for name in names if name not in locked]:
             raise BuildError(f"the lock has no {', '.join(lacking)}: run scripts/lock")
         wanted.write_text("".join(_without_marker(locked[name]) + "\n" for name in names))
@@ -45,7 +48,6 @@ def wheelhouse(folder: Path, work: Path, wheel: Path, machine: str = "x86_64") -
             *("--implementation", "cp", "--abi", abi, "--abi", "abi3", "--abi", "none"),
             *("-r", wanted, "-d", folder),
         )
-    (folder / wheel.name).write_bytes(wheel.read_bytes())
     _write_constraints(folder)
 
 
@@ -105,7 +107,7 @@ def checksums(folder: Path) -> str:
     return "".join(lines)
 
 
-def _resolved(work: Path, python: str, machine: str) -> list[str]:
+def _resolved(work: Path, own: Path, python: str, machine: str) -> list[str]:
     """The names of all distributions that any part of Lattice needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [word for each in project["optional-dependencies"] for word in ("--extra", each)]
@@ -116,6 +118,7 @@ def _resolved(work: Path, python: str, machine: str) -> list[str]:
         *(tool("uv"), "pip", "compile", "-q", *files, *extras, "-c", pinned),
         *("--no-header", "--no-annotate", "--no-emit-index-url", "--python-version", python),
         *("--python-platform", f"{machine}-manylinux_2_28", "--only-binary", ":all:"),
+        *("--find-links", own),
     )
     return sorted(_name(line.partition("==")[0]) for line in text.splitlines() if "==" in line)
 
