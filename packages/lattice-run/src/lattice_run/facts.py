@@ -25,15 +25,15 @@ from collections.abc import Callable, Mapping
 CGROUP = "/proc/self/cgroup"
 _LONGEST = 2000
 """Characters of a value; MLflow refuses a run with a longer tag (5000 in its older releases)."""
-_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
-_GROUP_OF_JOB = re.compile(r"slurm[^\n]*?/job_([0-9]+)(?:/step_([a-z0-9]+))?", re.ASCII)
-_GROUP_OF_RUN = re.compile(r"slurmstepd\.scope/s[0-9A-Z]{13}/step_([a-z0-9]+)", re.ASCII)
-"""From Slurm 26.05 on with cgroup v2: named after the run's unique id."""
+_MOST_DIGITS = 10
 _STEPS = {"-5": "batch", "-4": "extern", "-6": "interactive"}
 _STEPS |= {str(2**32 + int(number)): name for number, name in _STEPS.items()}
-_DIGITS = re.compile(r"[0-9]+", re.ASCII)
-_HET_JOB = re.compile(r"SLURM_JOB_ID_HET_GROUP_([0-9]{1,4})", re.ASCII)
-_NODES = re.compile(r"([^,\[\]]+)(?:\[([0-9,-]+)\])?([^,\[\]]*)(?:,|$)")
+_HET_JOB = "SLURM_JOB_ID_HET_GROUP_"
+_NODES = r"([^,\[\]]+)(?:\[([0-9,-]+)\])?([^,\[\]]*)(?:,|$)"
+"""One item of a list of nodes. Compiled when it is needed, as that takes longer than the rest."""
+_DIGITS = str.maketrans("", "", "0123456789")
+_RUN_LENGTH = 14
+"""Of the name of a control group from Slurm 26.05 on, cgroup v2: `sDFDM7JZPGD600`."""
 
 Attributes = dict[str, str | int]
 
@@ -125,7 +125,7 @@ def _put_array(found: Attributes, environ: Mapping[str, str]) -> None:
 def _put_task(found: Attributes, environ: Mapping[str, str], step: str | None) -> None:
     if step is None:
         shown = environ.get("SLURM_STEP_ID", "")
-        step = _STEPS.get(shown) or (shown if _NUMBER.fullmatch(shown) else None)
+        step = _STEPS.get(shown) or (shown if _is_number(shown) else None)
         if step is None and "SLURM_TASK_PID" in environ:
             # Older releases give a batch script no number of its step.
             step = "batch"
@@ -133,34 +133,46 @@ def _put_task(found: Attributes, environ: Mapping[str, str], step: str | None) -
     _put(found, "slurm.task.rank", _number(environ, "SLURM_PROCID"))
     _put(found, "slurm.task.local_rank", _number(environ, "SLURM_LOCALID"))
     _put(found, "slurm.node.index", _number(environ, "SLURM_NODEID"))
-    if step is not None and _NUMBER.fullmatch(step):
+    if step is not None and _is_number(step):
         _put(found, "slurm.step.task_count", _number(environ, "SLURM_STEP_NUM_TASKS"))
 
 
 def _of_kernel(cgroup: str) -> tuple[int | None, str | None]:
     """The job and the step by the control group, as far as it names them."""
     job, step = None, None
-    for found in _GROUP_OF_JOB.finditer(cgroup):
-        job = int(found[1])
-        step = found[2] or step
-    if job is None and (run := _GROUP_OF_RUN.search(cgroup)):
-        step = run[1]
+    for line in cgroup.splitlines():
+        parts = [*line.split("/"), ""]
+        for parent, name, child in zip(parts, parts[1:], parts[2:], strict=False):
+            number = name.removeprefix("job_")
+            is_job = number != name and _is_number(number) and "slurm" in line
+            if is_job:
+                job = int(number)
+            elif not (parent.endswith("slurmstepd.scope") and _is_run(name)):
+                continue
+            shown = child.removeprefix("step_")
+            if shown != child and shown.isascii() and shown.isalnum():
+                step = shown
     return job, step
+
+
+def _is_run(name: str) -> bool:
+    return len(name) == _RUN_LENGTH and name[0] == "s" and name[1:].isalnum()
 
 
 def _submitted_from_a_node(environ: Mapping[str, str]) -> bool:
     """True if it may be: `n7` for the node `n3`. Then variables may be those of a job there."""
     host, _, _ = environ.get("SLURM_SUBMIT_HOST", "").partition(".")
     node, _, _ = environ.get("SLURMD_NODENAME", "").partition(".")
-    return bool(node) and _DIGITS.sub("", host) == _DIGITS.sub("", node)
+    return bool(node) and host.translate(_DIGITS) == node.translate(_DIGITS)
 
 
 def _components(environ: Mapping[str, str]) -> dict[int, int]:
     """Job numbers of a heterogeneous job, with their groups."""
     found = {}
     for name in environ:
-        if (match := _HET_JOB.fullmatch(name)) and (job := _number(environ, name)):
-            found[job] = int(match[1])
+        group = name.removeprefix(_HET_JOB)
+        if group != name and _is_number(group) and (job := _number(environ, name)):
+            found[job] = int(group)
     return found
 
 
@@ -177,13 +189,13 @@ def _component_here(environ: Mapping[str, str], components: dict[int, int]) -> i
 
 def _has(nodes: str, node: str) -> bool:
     """True if a list such as `n[1-3,7],gpu01` has the node."""
-    for before, ranges, after in _NODES.findall(nodes):
+    for before, ranges, after in re.findall(_NODES, nodes):
         if not ranges:
             if before + after == node:
                 return True
             continue
         number = node[len(before) : len(node) - len(after)]
-        if node != before + number + after or not _NUMBER.fullmatch(number):
+        if node != before + number + after or not _is_number(number):
             continue
         for each in ranges.split(","):
             first, _, last = each.partition("-")
@@ -214,4 +226,8 @@ def _text(environ: Mapping[str, str], name: str) -> str | None:
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
     value = environ.get(name, "")
-    return int(value) if _NUMBER.fullmatch(value) else None
+    return int(value) if _is_number(value) else None
+
+
+def _is_number(text: str) -> bool:
+    return 0 < len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit()
