@@ -1,9 +1,10 @@
-"""How long it takes to verify a large audit log from its archive, and with how much memory.
+"""What the audit log costs: commits against bare puts in etcd, and verifying a large log.
 
-    python -m bench.audit [--entries 1000000]
+    python -m bench.audit [--entries 1000000] [--rounds 9]
 
-The log is made by the code of the server, in segments of an archive in a folder. Each batch has as
-many entries as gather in a busy server. The verification reads the archive in a stream.
+`bench.audit_commits` measures the commits. The log to verify is made by the code of the server, in
+segments of an archive in a folder. Each batch has as many entries as gather in a busy server. The
+verification reads the archive in a stream.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench import audit_commits
+from bench.audit_commits import event
 from bench.figures import Figure
 from lattice.access.grants import GrantSigner
 from lattice.adapters.objects.folder import FolderObjectStore
@@ -34,21 +37,6 @@ ENTRIES = 1_000_000
 BATCH = 20
 SEGMENT = 4_000
 GROWTH_GOAL_MB = 64.0
-
-
-def event(number: int) -> AuditEvent:
-    return AuditEvent(
-        event=f"{number:032x}",
-        act=AuditAct.LOG_READ,
-        sub=f"8c0f7a52-user-{number % 997}",
-        user=f"user{number % 997}",
-        role="User",
-        allocation=f"{number % 50_000}@1772366400",
-        owner=f"user{number % 991}",
-        of_tenant="physics",
-        address="10.0.0.17",
-        detail="shared",
-    )
 
 
 async def make_log(
@@ -137,7 +125,10 @@ async def measure(entries: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=ENTRIES)
-    return 0 if asyncio.run(measure(parser.parse_args().entries)) else 1
+    parser.add_argument("--rounds", type=int, default=audit_commits.ROUNDS)
+    options = parser.parse_args()
+    commits = audit_commits.main(["--rounds", str(options.rounds)])
+    return 0 if asyncio.run(measure(options.entries)) and commits == 0 else 1
 
 
 if __name__ == "__main__":

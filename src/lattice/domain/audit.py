@@ -261,6 +261,7 @@ def _target(entry: AuditEntry) -> str:
 
 def _clean(text: str, name: str) -> str:
     """Printable text within its limit. JSON escapes everything else that is not ASCII."""
-    text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
     longest = _LONGEST.get(name, LONGEST_NAME)
     return text if len(text) <= longest else text[: longest - 1] + _CUT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from lattice.adapters.sqlite.store import open_sqlite
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.audit import AuditAct, AuditEvent, SensitiveAuditRequired
+from lattice.domain.audit import AuditAct, AuditEntry, AuditEvent, SensitiveAuditRequired
 from lattice.domain.audit_chain import ChainVerifier
-from lattice.domain.state import Change, Expect, Put, StateStore
+from lattice.domain.state import Change, Entry, Expect, Listing, Put, StateStore
 from lattice.features.audit.service import log as log_module
 from lattice.features.audit.service.chain import AuditChain
 from lattice.features.audit.service.head import BLOCKS, HEAD
@@ -66,6 +66,68 @@ async def test_an_entry_is_committed_before_the_act_goes_on() -> None:
         assert entry.sequence == 2
         assert await events(state) == ["e1"]
     assert (await verified(state)).last_key == KEY.name
+
+
+class CountedStateStore(InMemoryStateStore):
+    """Counts what is read, and can let another replica commit first."""
+
+    def __init__(self) -> None:
+        super().__init__(CLOCK)
+        self.read: list[str] = []
+        self.before_commit: Callable[[], Awaitable[None]] | None = None
+
+    async def get(self, key: str) -> Entry | None:
+        self.read.append(key)
+        return await super().get(key)
+
+    async def list(self, prefix: str) -> Listing:
+        self.read.append(prefix)
+        return await super().list(prefix)
+
+    async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        first, self.before_commit = self.before_commit, None
+        if first is not None:
+            await first()
+        return await super().commit(expect, changes)
+
+
+async def test_what_came_meanwhile_goes_with_a_batch_that_has_to_wait() -> None:
+    state = CountedStateStore()
+    ours, other = audit_replica(state, CLOCK, KEY), audit_replica(state, CLOCK, KEY)
+    await ours.chain.append([attach("e0")])
+    waiting: list[asyncio.Task[AuditEntry]] = []
+
+    async def first() -> None:
+        await other.chain.append([attach("other")])
+        waiting.append(asyncio.create_task(ours.log.require(attach("late"))))
+        await asyncio.sleep(0)
+
+    state.before_commit = first
+    async with running(ours.log):
+        entry = await ours.log.require(attach("early"))
+        late = await waiting[0]
+    assert (entry.sequence, late.sequence) == (4, 5)
+    assert [len(each.entries) for each in ours.chain.batches] == [2, 1, 2]
+    await verified(state)
+
+
+@pytest.mark.parametrize("batches", [1, 3, 30])
+async def test_a_replica_reads_only_what_others_added(batches: int) -> None:
+    state = CountedStateStore()
+    ours, other = audit_replica(state, CLOCK, KEY), audit_replica(state, CLOCK, KEY)
+    for number in range(50):
+        await ours.chain.append([attach(f"ours-{number}")])
+    known = ours.chain.batches
+    for number in range(batches):
+        await other.chain.append([attach(f"other-{number}")])
+    state.read.clear()
+    await ours.chain.refresh()
+    assert len(state.read) <= min(batches, 20) + 2
+    # Those that it knew are the same objects: they are not parsed again.
+    assert all(one is two for one, two in zip(known, ours.chain.batches, strict=False))
+    assert len(ours.chain.batches) == len(known) + batches
+    await ours.chain.append([attach("next")])
+    await verified(state)
 
 
 @pytest.mark.spec("AUDIT-2")

@@ -51,9 +51,24 @@ _log = logging.getLogger("lattice.audit")
 MOST_RETAINED_BYTES = 64 * 1024 * 1024
 """Of batches that wait for the archive. Then nothing more is recorded until they are archived."""
 LARGEST_BATCH_BYTES = 60 * 1024
-_TRIES = 100
+MOST_TRIES = 100
 _MOST_STEPS = 20
 """Batches that are read one by one; for more, all are listed."""
+_SMALL_BATCH_BYTES = 4 * 1024
+"""Verified at once: less than a thread costs."""
+_LONGEST_PAUSE_S = 0.02
+_PAUSE_S = 0.002
+"""Times the tries so far."""
+
+
+async def pause_after(tries: int) -> None:
+    """Wait a little when another replica was first. Random, so that one of several wins."""
+    longest_s = min(tries * _PAUSE_S, _LONGEST_PAUSE_S)
+    await asyncio.sleep(random.uniform(0, longest_s))  # noqa: S311 - not a secret
+
+
+def too_busy() -> Unavailable:
+    return Unavailable("Other servers write to the audit log all the time.", hint="Try again.")
 
 
 class BrokenLog(Unavailable):
@@ -117,27 +132,34 @@ class AuditChain:
 
         After `Unavailable` some may have been committed; a call with the same ids finds them.
         """
-        for _ in range(_TRIES):
-            if not self.current:
-                await self.refresh()
-            new = self._new(events)
-            if not new or await self._commit(new):
-                return tuple(self._entries[each.event] for each in events)
-            # Another replica was first. A short random pause lets one of them win.
-            await asyncio.sleep(random.uniform(0, 0.02))  # noqa: S311 - not a secret
-        raise Unavailable("Other servers write to the audit log all the time.", hint="Try again.")
+        for tries in range(MOST_TRIES):
+            found = await self.try_append(events)
+            if found is not None:
+                return found
+            await pause_after(tries)
+        raise too_busy()
+
+    async def try_append(self, events: Sequence[AuditEvent]) -> tuple[AuditEntry, ...] | None:
+        """The same, but None if another replica was first. Then none of them was committed."""
+        if not self.current:
+            await self.refresh()
+        new = self._new(events)
+        if not new or await self._commit(new):
+            return tuple(self._entries[each.event] for each in events)
+        return None
 
     async def refresh(self) -> None:
         """Read what others have committed, and verify it. Raises `Unavailable`."""
         self.current = False
-        entry = await self._state.get(HEAD)
+        entry, following = await self._head_and_next()
         while entry is not None:
             try:
-                await self._follow(entry)
+                await self._follow(entry, following)
                 break
             except BrokenLog:
                 # Batches may have been archived between the two reads.
-                before, entry = entry.revision, await self._state.get(HEAD)
+                before, following = entry.revision, None
+                entry = await self._state.get(HEAD)
                 if entry is not None and entry.revision == before:
                     raise
         else:
@@ -208,7 +230,15 @@ class AuditChain:
         start = genesis(cluster)
         return AuditHead(cluster=cluster, newest=start, archived=start, keys=(), archived_keys=())
 
-    async def _follow(self, entry: Entry) -> None:
+    async def _head_and_next(self) -> tuple[Entry | None, Entry | None]:
+        """The head, and the batch behind our newest entry: mostly it is the only new one."""
+        if self._head is None:
+            return await self._state.get(HEAD), None
+        key = block_key(self._head.newest.sequence + 1)
+        head, following = await asyncio.gather(self._state.get(HEAD), self._state.get(key))
+        return head, following
+
+    async def _follow(self, entry: Entry, following: Entry | None) -> None:
         try:
             head = head_of(entry)
         except UnreadableHead:
@@ -222,10 +252,11 @@ class AuditChain:
             )
             own = None
         try:
-            found = await self._read_from(own, head) if own is not None else None
+            found = await self._read_from(own, head, following) if own is not None else None
             if found is None:
                 self._forget(None, 0)
-                found = await self._read_all(head)
+                verifier = _verifier(head.cluster, head.archived, head.archived_keys)
+                found = await self._read_listed(verifier, head)
         except (ChainBroken, BadEntry) as problem:
             raise BrokenLog(f"{problem}.") from None
         for batch in found:
@@ -239,31 +270,45 @@ class AuditChain:
             return False
         return head.newest.sequence != own.sequence or head.newest == own
 
-    async def _read_from(self, own: ChainPoint, head: AuditHead) -> list[Batch] | None:
-        """The batches behind our newest entry; None if too many are new."""
+    async def _read_from(
+        self, own: ChainPoint, head: AuditHead, following: Entry | None
+    ) -> list[Batch] | None:
+        """The batches behind our newest entry; None if some of them are archived."""
+        if own.sequence < head.archived.sequence:
+            return None
         found: list[Batch] = []
         assert self._head is not None
         verifier = _verifier(head.cluster, own, self._head.keys)
         while verifier.point.sequence < head.newest.sequence:
             if len(found) >= _MOST_STEPS:
-                return None
-            entry = await self._state.get(block_key(verifier.point.sequence + 1))
+                return found + await self._read_listed(verifier, head)
+            entry = following or await self._state.get(block_key(verifier.point.sequence + 1))
+            following = None
             if entry is None:
                 return None
-            found.append(await asyncio.to_thread(_verified, verifier, entry.value))
-        return _checked(verifier, head, found)
+            if len(entry.value) <= _SMALL_BATCH_BYTES:
+                found += _verify(verifier, [entry.value])
+            else:
+                found += await asyncio.to_thread(_verify, verifier, [entry.value])
+        _check_end(verifier, head)
+        return found
 
-    async def _read_all(self, head: AuditHead) -> list[Batch]:
+    async def _read_listed(self, verifier: ChainVerifier, head: AuditHead) -> list[Batch]:
+        """All batches behind the verifier's point."""
         listing = await self._state.list(BLOCKS)
-        verifier = _verifier(head.cluster, head.archived, head.archived_keys)
+        before, newest = verifier.point.sequence, head.newest.sequence
+        # Archived batches may remain for a moment; later ones are newer than this head.
+        texts = [
+            entry.value
+            for entry in listing.entries
+            if before < int(entry.key.removeprefix(BLOCKS)) <= newest
+        ]
         found: list[Batch] = []
-        archived, newest = head.archived.sequence, head.newest.sequence
-        for entry in listing.entries:
-            first = int(entry.key.removeprefix(BLOCKS))
-            # Archived batches may remain for a moment; later ones are newer than this head.
-            if archived < first <= newest:
-                found.append(await asyncio.to_thread(_verified, verifier, entry.value))
-        return _checked(verifier, head, found)
+        for at in range(0, len(texts), _MOST_STEPS):
+            part = texts[at : at + _MOST_STEPS]
+            found += await asyncio.to_thread(_verify, verifier, part)
+        _check_end(verifier, head)
+        return found
 
     def _forget(self, head: AuditHead | None, revision: int) -> None:
         self._head, self._revision = head, revision
@@ -284,17 +329,19 @@ def _verifier(cluster: str, point: ChainPoint, keys: Iterable[bytes]) -> ChainVe
     return ChainVerifier(cluster, point, {key_name(each): each for each in keys})
 
 
-def _verified(verifier: ChainVerifier, text: bytes) -> Batch:
-    """The next batch. It takes tens of milliseconds, and there may be a thousand to read."""
-    verifier.feed_all(text)
-    return read_batch(text)
+def _verify(verifier: ChainVerifier, texts: Iterable[bytes]) -> list[Batch]:
+    """The next batches. A large one takes tens of milliseconds."""
+    found: list[Batch] = []
+    for each in texts:
+        verifier.feed_all(each)
+        found.append(read_batch(each))
+    return found
 
 
-def _checked(verifier: ChainVerifier, head: AuditHead, found: list[Batch]) -> list[Batch]:
+def _check_end(verifier: ChainVerifier, head: AuditHead) -> None:
     verifier.finish()
     if verifier.point != head.newest:
         raise ChainBroken(verifier.point.sequence + 1, "the log does not end at its head")
-    return found
 
 
 def with_named(keys: tuple[bytes, ...], entries: Iterable[AuditEntry]) -> tuple[bytes, ...]:

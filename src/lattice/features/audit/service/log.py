@@ -24,7 +24,12 @@ from lattice.domain.audit import (
     AuditOutcome,
     SensitiveAuditRequired,
 )
-from lattice.features.audit.service.chain import AuditChain
+from lattice.features.audit.service.chain import (
+    MOST_TRIES,
+    AuditChain,
+    pause_after,
+    too_busy,
+)
 
 _log = logging.getLogger("lattice.audit")
 
@@ -113,12 +118,21 @@ class AuditLog:
     async def flush(self) -> bool:
         """Commit all that is queued now; False if the state store does not take it."""
         async with self._writing:
+            tries = 0
             while batch := self._take():
                 try:
-                    await self._write(batch)
+                    if await self._write(batch):
+                        tries = 0
+                        continue
+                    tries += 1
+                    if tries >= MOST_TRIES:
+                        raise too_busy()
                 except Unavailable as problem:
                     self._fail(batch, problem)
                     return False
+                # What has come meanwhile goes with it.
+                self._put_back(batch)
+                await pause_after(tries - 1)
             self._wake.clear()
             return True
 
@@ -152,14 +166,18 @@ class AuditLog:
                 batch.append(first)
         return batch
 
-    async def _write(self, batch: list[_Waiting]) -> None:
+    async def _write(self, batch: list[_Waiting]) -> bool:
+        """False if another replica was first: nothing was committed."""
         gap = self._lost if batch[0].event.act is AuditAct.GAP else 0
-        entries = await self.chain.append([each.event for each in batch])
+        entries = await self.chain.try_append([each.event for each in batch])
+        if entries is None:
+            return False
         self._lost -= gap
         self.committed_total += len(entries)
         for waiting, entry in zip(batch, entries, strict=True):
             if waiting.done is not None and not waiting.done.done():
                 waiting.done.set_result(entry)
+        return True
 
     def _fail(self, batch: list[_Waiting], problem: Unavailable) -> None:
         ordinary = [each for each in batch if each.done is None]
@@ -167,10 +185,14 @@ class AuditLog:
             if waiting.done is not None and not waiting.done.done():
                 waiting.done.set_exception(Unavailable(problem.message, hint=problem.hint))
         # They keep their ids, so what was committed after all is not committed again.
-        self._queue.extendleft(
-            each for each in reversed(ordinary) if each.event.act is not AuditAct.GAP
-        )
+        self._put_back(ordinary)
         _log.warning("the audit log can't be written", extra={"reason": problem.message})
+
+    def _put_back(self, batch: list[_Waiting]) -> None:
+        """The next batch names a gap anew, as large as it is then."""
+        self._queue.extendleft(
+            each for each in reversed(batch) if each.event.act is not AuditAct.GAP
+        )
 
 
 def _gap(lost: int) -> AuditEvent:
@@ -184,6 +206,5 @@ def _gap(lost: int) -> AuditEvent:
 
 def _size(event: AuditEvent) -> int:
     """An upper limit of the size of the entry; JSON may escape a character with 12 bytes."""
-    texts = (str(getattr(event, each)) for each in _TEXTS)
-    size = sum(len(each) if each.isascii() else 12 * len(each) for each in texts)
-    return _ENTRY_OVERHEAD_BYTES + size
+    text = "".join([getattr(event, each) for each in _TEXTS])
+    return _ENTRY_OVERHEAD_BYTES + (len(text) if text.isascii() else 12 * len(text))
