@@ -9,6 +9,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lattice.domain.object_lock import LockMode, ObjectLock
 from lattice.domain.quorum import QuorumMember
 from lattice.features.doctor.service.facts import (
     AgentTrust,
@@ -16,6 +17,7 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
+    LockFacts,
     ProcessFacts,
     ReplicaFacts,
     RightFacts,
@@ -66,6 +68,9 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "members": members,
         "backups": BackupFacts(every_h=6, newest=now - timedelta(hours=2), location="backups"),
         "object_folder": folder,
+        "archive_lock": LockFacts(
+            bucket="site-audit", lock=ObjectLock(LockMode.COMPLIANCE, 2555), least_days=2555
+        ),
         "state_folder": folder,
         "log_folder": folder,
         "people_certificate": certificate,
@@ -125,6 +130,9 @@ class InMemoryInspection:
 
     async def object_folder(self) -> FolderFacts:
         return await self._of("object_folder")
+
+    async def archive_lock(self) -> LockFacts:
+        return await self._of("archive_lock")
 
     async def state_folder(self) -> FolderFacts:
         return await self._of("state_folder")

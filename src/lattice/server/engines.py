@@ -18,6 +18,7 @@ from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.helper.reservations import HelperReservations
 from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
 from lattice.adapters.objects.folder import FolderObjectStore
+from lattice.adapters.objects.lock import S3LockReader
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.adapters.oidc.discovery import DiscoveredProvider, provider_client
 from lattice.adapters.oidc.keys import KeyCache
@@ -38,6 +39,7 @@ from lattice.base.signatures import KeyRing, SigningKey
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.administration import Administration
 from lattice.domain.metricstore import MetricStore
+from lattice.domain.object_lock import LockReader
 from lattice.domain.objects import ObjectStore
 from lattice.domain.reservation import Reservations
 from lattice.domain.site_keys import SiteKeys
@@ -172,12 +174,17 @@ def open_objects(
         return None if single is None else FolderObjectStore(single / "objects")
     if url.folder is not None:
         return FolderObjectStore(url.folder)
+    return S3ObjectStore(_s3_address(objects, bucket), SystemClock())
+
+
+def _s3_address(objects: ObjectsSection, bucket: str | None) -> S3Address:
+    assert objects.url is not None
     assert objects.access_key_file is not None
     assert objects.secret_key_file is not None
     endpoint = objects.endpoint or f"https://s3.{objects.region}.amazonaws.com"
-    location = S3Address(
-        bucket=bucket or url.bucket,
-        prefix="" if bucket else url.prefix,
+    return S3Address(
+        bucket=bucket or objects.url.bucket,
+        prefix="" if bucket else objects.url.prefix,
         endpoint=endpoint.rstrip("/"),
         region=objects.region or ANY_REGION,
         access_key_file=objects.access_key_file,
@@ -185,7 +192,16 @@ def open_objects(
         ca=objects.ca,
         allow_http=endpoint.startswith("http://"),
     )
-    return S3ObjectStore(location, SystemClock())
+
+
+def open_archive_lock(config: ServerConfig, clock: Clock) -> LockReader | None:
+    """The lock of the audit log's bucket; None if it has no bucket of its own."""
+    bucket = config.audit.bucket
+    if bucket is None:
+        return None
+    store = open_objects(config.objects, None, bucket=bucket)
+    assert store is not None
+    return S3LockReader(_s3_address(config.objects, bucket), store, "audit/", clock)
 
 
 def open_sensitive_objects(config: ServerConfig) -> ObjectStore | None:

@@ -46,7 +46,7 @@ from lattice.server.cluster.backups import (
     state_kind,
 )
 from lattice.server.config.sections import ApiSection
-from lattice.server.engines import open_objects
+from lattice.server.engines import open_archive_lock, open_objects
 from lattice.server.foundation import Ground, ServedAgents
 from lattice.server.inspection.expiry import ServerExpiries
 from lattice.server.inspection.inspection import ServerInspection
@@ -100,7 +100,8 @@ def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     asking = NodeQueries(access.streams, access.signer, access.attempts.of, node_snapshot_of)
     yield agents.wire(served.parts.enrolment, served.parts.trust, base.journal)
     objects = open_objects(config.objects, config.single, bucket=config.audit.bucket)
-    yield audit.wire(base, served.parts.signer, served.audit, config.audit, objects)
+    lock = open_archive_lock(config, base.clock)
+    yield audit.wire(base, served.parts.signer, served.audit, config.audit, objects, lock)
     yield link.wire(base, access)
     yield telemetry.wire(base, served.measurement.modes)
     yield attach.wire(base, access, config.attach)

@@ -17,6 +17,13 @@ class AuditSection:
         "A bucket of its own for the archive of the audit log, with object lock, in the store of "
         "`objects`. Not set: the bucket of `objects`.",
     )
+    retention_days: int = setting(
+        2555,
+        "How long the object lock of that bucket must keep objects at least. It is compared: the "
+        "bucket itself has the retention.",
+        least=0,
+        most=36_500,
+    )
     anchor: str = setting(
         "",
         "Where the newest hash is also written, so that a rolled-back log is noticed: `syslog`, "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from lattice.access.grants import GrantSigner
 from lattice.base.operation import AnyBinding
 from lattice.base.signatures import key_name
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.object_lock import LockReader
 from lattice.domain.objects import ObjectStore
 from lattice.features.audit.operations import EXPORT_AUDIT, QUERY_AUDIT, VERIFY_AUDIT
 from lattice.features.audit.section import SYSLOG, AuditSection
@@ -29,14 +31,27 @@ def bindings(service: AuditService) -> tuple[AnyBinding, ...]:
     )
 
 
+def _weakness(
+    section: AuditSection, lock: LockReader | None
+) -> Callable[[], Awaitable[str]] | None:
+    if lock is None:
+        return None
+
+    async def weakness() -> str:
+        return (await lock.read()).weakness(section.retention_days)
+
+    return weakness
+
+
 def wire(
     foundation: Foundation,
     signer: GrantSigner,
     log: AuditLog,
     section: AuditSection,
     objects: ObjectStore | None,
+    lock: LockReader | None = None,
 ) -> Wiring:
-    """Without `objects` nothing is archived."""
+    """Without `objects` nothing is archived. `lock` reads the lock of its own bucket."""
     archive = AuditArchive(objects) if objects is not None else None
     reader = AuditReader(foundation.state, archive)
 
@@ -62,7 +77,8 @@ def wire(
     loops.append(Loop("audit allocations", runs.run, OnFailure.RESTART))
     archiver = None
     if archive is not None:
-        archiver = Archiver(foundation.state, archive, log.chain.another())
+        chain, weakness = log.chain.another(), _weakness(section, lock)
+        archiver = Archiver(foundation.state, archive, chain, weakness=weakness)
         loops.append(Loop("audit archive", archiver.run, OnFailure.RESTART))
     if section.anchor:
         anchor = AnchorWriter(log.chain, foundation.clock, section.anchor)

@@ -25,6 +25,7 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
+    LockFacts,
     ProcessFacts,
     ReplicaFacts,
     RightFacts,
@@ -36,7 +37,7 @@ from lattice.features.doctor.service.measured import WITHIN_S, NotUsed
 from lattice.features.link.model import Replica
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.state.service.backup_store import BackupStore
-from lattice.server.engines import own_user
+from lattice.server.engines import open_archive_lock, own_user
 from lattice.server.foundation import Ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.slurm import SlurmInspection
@@ -150,6 +151,14 @@ class ServerInspection:
         if folder is None:
             raise NotUsed("no folder")
         return await self._read("object folder", partial(folder_facts, folder))
+
+    async def archive_lock(self) -> LockFacts:
+        config = self._ground.config
+        reader = open_archive_lock(config, self._base.clock)
+        if reader is None:
+            raise NotUsed("the audit log has no bucket of its own (audit.bucket)")
+        least = config.audit.retention_days
+        return LockFacts(bucket=reader.bucket, lock=await reader.read(), least_days=least)
 
     async def state_folder(self) -> FolderFacts:
         single = self._ground.config.single

@@ -14,6 +14,7 @@ from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.administration import VerbGroup
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.node import AgentFacts, Condition, HealthState, Node, NodeHealth, NodeState
+from lattice.domain.object_lock import LockMode, ObjectLock
 from lattice.domain.presence import Link, Presence, PresenceReading
 from lattice.domain.source import AGREED, Source
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
@@ -259,6 +260,29 @@ async def test_stores_that_are_away_are_named(site: Site) -> None:
         "objects.read": "unknown",
         "objects.list": "unknown",
     }
+
+
+async def test_an_archive_that_somebody_could_delete_is_named(site: Site) -> None:
+    facts = site.inspection.facts
+    sound = facts["archive_lock"]
+
+    async def found(lock: ObjectLock) -> tuple[str, str]:
+        facts["archive_lock"] = replace(sound, lock=lock)
+        check = (await site.problems())["objects.lock"]
+        assert "compliance mode" in check.remedy
+        return check.state.value, check.evidence
+
+    assert await found(ObjectLock()) == (
+        "failed",
+        "site-audit has no object lock with a default retention: who has its key can delete",
+    )
+    assert (await found(ObjectLock(LockMode.GOVERNANCE, 9000)))[0] == "warning"
+    assert await found(ObjectLock(LockMode.COMPLIANCE, 1)) == (
+        "warning",
+        "site-audit keeps objects for 1 days, and 2555 are wanted",
+    )
+    facts["archive_lock"] = NotUsed("the audit log has no bucket of its own (audit.bucket)")
+    assert await site.problems() == {}
 
 
 async def test_certificates_warn_before_they_fail(site: Site) -> None:

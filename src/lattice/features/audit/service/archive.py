@@ -150,9 +150,14 @@ class Archiver:
         *,
         retained: int = RETAINED_ENTRIES,
         segment: int = SEGMENT_ENTRIES,
+        weakness: Callable[[], Awaitable[str]] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """The chain is this archiver's own; it is not shared with a writer."""
+        """The chain is this archiver's own; it is not shared with a writer.
+
+        `weakness` says what is missing of the bucket's lock; empty if nothing is.
+        """
+        self._weakness = weakness
         self._state = state
         self._archive = archive
         self._chain = chain
@@ -166,6 +171,7 @@ class Archiver:
 
     async def run(self) -> None:
         """Archive what is due, until cancelled."""
+        await self._check_lock()
         while True:
             try:
                 while await self.step():
@@ -175,6 +181,17 @@ class Archiver:
                 self.problem = str(problem)
                 _log.warning("the audit log is not archived", extra={"why": str(problem)})
             await self._sleep(EVERY_S)
+
+    async def _check_lock(self) -> None:
+        if self._weakness is None:
+            return
+        try:
+            found = await self._weakness()
+        except Unavailable as problem:
+            # Doctor asks again.
+            found = f"could not be asked for its lock: {problem.message}"
+        if found:
+            _log.warning("the bucket of the audit log %s", found)
 
     async def step(self) -> bool:
         """Do the next step; False if nothing is due. Raises `Unavailable`."""

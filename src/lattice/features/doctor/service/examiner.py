@@ -208,8 +208,10 @@ class Examiner:
 
     async def _objects(self) -> tuple[Check, ...]:
         probe = ObjectProbe(self._base.objects, self._base.replica)
-        write, folder = await asyncio.gather(
-            self._measure(probe.write()), self._measure(self._inspection.object_folder())
+        write, folder, lock = await asyncio.gather(
+            self._measure(probe.write()),
+            self._measure(self._inspection.object_folder()),
+            self._measure(self._inspection.archive_lock()),
         )
         read: Inspected[bool] = Inspected(off=write.off, reason=write.reason)
         listing = read
@@ -218,7 +220,7 @@ class Examiner:
                 self._measure(probe.read()), self._measure(probe.listed())
             )
             await self._measure(probe.remove())
-        facts = ObjectFacts(write=write, read=read, listing=listing, folder=folder)
+        facts = ObjectFacts(write=write, read=read, listing=listing, folder=folder, lock=lock)
         return tuple(object_checks(facts))
 
     async def _certificates(self) -> tuple[Check, ...]:

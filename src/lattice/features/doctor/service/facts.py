@@ -13,6 +13,7 @@ from typing import Protocol
 
 from lattice.base.reload import ReloadOutcome
 from lattice.domain.node import Node
+from lattice.domain.object_lock import ObjectLock
 from lattice.domain.presence import PresenceReading
 from lattice.domain.quorum import QuorumMember
 
@@ -62,6 +63,16 @@ class BackupFacts:
     newest: datetime | None
     """None: there is none."""
     location: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockFacts:
+    """The object lock of the audit log's bucket."""
+
+    bucket: str
+    lock: ObjectLock
+    least_days: float
+    """How long the site wants objects to be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +198,9 @@ class Inspection(Protocol):
 
     async def object_folder(self) -> FolderFacts:
         """The disk of the object store, if that is a folder."""
+
+    async def archive_lock(self) -> LockFacts:
+        """The object lock of the audit log's own bucket. Raises `NotUsed` if it has none."""
 
     async def state_folder(self) -> FolderFacts: ...
 

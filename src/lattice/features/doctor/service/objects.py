@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lattice.features.doctor.model import Check, Topic
 from lattice.features.doctor.service.disks import room
-from lattice.features.doctor.service.facts import FolderFacts
+from lattice.features.doctor.service.facts import FolderFacts, LockFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
 
 _SLOW_S = 1.5
@@ -15,9 +15,11 @@ _SLOW_S = 1.5
 WRITE = Topic("objects.write", "the object store takes objects")
 READ = Topic("objects.read", "the object store gives them back")
 LISTING = Topic("objects.list", "the object store lists them")
+LOCK = Topic("objects.lock", "nobody can delete the archive of the audit log")
 SPACE = Topic("objects.space", "the object store has room")
 
 _NONE = "no object store is configured: output of jobs is gone when they are over"
+_LOCK = "Give the bucket object lock with a default retention in compliance mode."
 _CHECK = "Check objects.url, its endpoint, keys and bucket policy, and that the store runs."
 
 
@@ -27,6 +29,7 @@ class ObjectFacts:
     read: Inspected[bool]
     listing: Inspected[bool]
     folder: Inspected[FolderFacts]
+    lock: Inspected[LockFacts]
 
 
 def object_checks(facts: ObjectFacts) -> Iterator[Check]:
@@ -43,6 +46,21 @@ def object_checks(facts: ObjectFacts) -> Iterator[Check]:
         yield SPACE.off("the store is S3, which reports no free space")
     else:
         yield room(SPACE, facts.folder, "the folder of objects.url")
+    yield _lock(facts.lock)
+
+
+def _lock(found: Inspected[LockFacts]) -> Check:
+    if found.off:
+        return LOCK.off(found.off)
+    if found.value is None:
+        return LOCK.unknown(found.reason, found.hint)
+    bucket, lock = found.value.bucket, found.value.lock
+    weakness = lock.weakness(found.value.least_days)
+    if not weakness:
+        assert lock.mode is not None
+        return LOCK.ok(f"{bucket} keeps objects for {lock.days:g} days ({lock.mode.value})")
+    evidence = f"{bucket} {weakness}"
+    return (LOCK.failed if lock.mode is None else LOCK.warning)(evidence, _LOCK)
 
 
 def _timed(topic: Topic, found: Inspected[bool], done: str, wrong: str) -> Check:
