@@ -58,6 +58,7 @@ CODES = {
     78: "bad configuration",
     79: "the job ended first",
     80: "too many requests",
+    81: "somebody else has it, or it is in use",
     100: "`wait` and `logs` with `--exit-status`: one failed",
     101: "`wait` and `logs` with `--exit-status`: not finished",
     102: "not there, or not yours",

@@ -76,6 +76,7 @@ def test_exit_codes_are_those_promised() -> None:
         "configuration": 78,
         "job_ended": 79,
         "rate_limited": 80,
+        "conflict": 81,
         "not_found": 102,
         "internal": 1,
     }

@@ -8,11 +8,12 @@ from lattice.domain.audit import AuditEntry, AuditEvent, SensitiveAuditRequired,
 
 
 class RequiredTrail:
-    """The port `AuditTrail`. What is not sensitive is not kept."""
+    """The port `AuditTrail`. What need not be recorded first is in `noted`."""
 
     def __init__(self) -> None:
         self.is_away = False
         self.events: list[AuditEvent] = []
+        self.noted: list[AuditEvent] = []
 
     async def require(self, event: AuditEvent) -> AuditEntry:
         if self.is_away:
@@ -20,4 +21,5 @@ class RequiredTrail:
         self.events.append(event)
         return entry_of(event, len(self.events), datetime.now(UTC))
 
-    def note(self, event: AuditEvent) -> None: ...
+    def note(self, event: AuditEvent) -> None:
+        self.noted.append(event)

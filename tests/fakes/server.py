@@ -14,6 +14,7 @@ from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
+from lattice.domain.claim import CLAIMS, Claims
 from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import FactSource, NodeSnapshots
@@ -24,6 +25,8 @@ from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
 from lattice.features.audit import wiring as audit_wiring
 from lattice.features.audit.section import AuditSection
+from lattice.features.claims import wiring as claims_wiring
+from lattice.features.claims.service.ledger import ClaimBook
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.section import DiagSection
@@ -67,6 +70,7 @@ from tests.fakes.in_memory_backups import in_memory_backups
 from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
+from tests.fakes.in_memory_reservations import InMemoryReservations
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
@@ -91,13 +95,14 @@ def composed(
     objects: ObjectStore | None = None,
     views: Vclusters | None = None,
     audit: AuditTrail | None = None,
+    claims: Claims | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
     which pages of `origins` may open; `metrics` is the store that is asked for measurements,
     `facts` are those of nodes, and `objects` has the logs of ended jobs. `views` name what is
-    sensitive, and `audit` records acts on it.
+    sensitive, `claims` where it may run, and `audit` records acts on it.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -125,6 +130,8 @@ def composed(
         nodes=access,
         views=views or Vclusters(),
         audit=audit or NoTrail(),
+        claims=claims or ClaimBook(InMemoryStateView(state, CLAIMS)),
+        reservations=InMemoryReservations(),
     )
     unmeasured = replace(base, metrics=None)
     held = terminals or HeldTerminals(clock)
@@ -164,6 +171,7 @@ def composed(
         audit_wiring.wire(base, agents.signer, log, AuditSection(), InMemoryObjectStore(clock)),
         sharing_wiring.wire(base, sharing.shares, sharing.terms),
         locks_wiring.wire(base, locks),
+        claims_wiring.wire(base, InMemoryReservations()),
         replica.wiring(*origins),
         telemetry.wire(base, modes),
         watch.wire(base, access),

@@ -8,11 +8,13 @@ Shares widen one look-up by exactly the shared allocations. The caller may know 
 the time may depend on them. It never depends on another's job.
 
 Sensitive work is not shared, and only its owner may see what is in it. Who may know that it exists
-gets `SensitiveIsolation`; for everyone else it is not there.
+gets `SensitiveIsolation`; for everyone else it is not there. If it ran on nodes that its owner had
+not claimed, what is in it is for nobody.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,6 +28,7 @@ from lattice.access.policy import (
     standing_of,
     takes_shares,
 )
+from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.allocation import (
@@ -35,12 +38,20 @@ from lattice.domain.allocation import (
     Reference,
     parse_reference,
 )
+from lattice.domain.audit import AuditAct, AuditEvent, AuditOutcome, AuditTrail, NoTrail
 from lattice.domain.families import family, with_attempts, with_elapsed, without_runaways
 from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
 
+_SERVED = {
+    Permission.READ_OUTPUT: AuditAct.LOG_READ,
+    Permission.READ_MEASUREMENTS: AuditAct.METRIC_READ,
+    Permission.ATTACH_ALLOCATION: AuditAct.ATTACH_START,
+    Permission.SWITCH_TELEMETRY: AuditAct.MODE_SWITCH,
+}
+"""What is served of sensitive work only where it ran on claimed nodes, and its act."""
 PATIENCE_S = 3.0
 """How long a caller that has live data waits for the accounting store."""
 LONGEST_PATIENCE_S = 8.0
@@ -97,7 +108,10 @@ class AllocationFinder:
         clock: Clock,
         shares: Shares | None = None,
         sensitive: SensitiveWork | None = None,
+        trail: AuditTrail | None = None,
     ) -> None:
+        """`trail` records what is refused of sensitive work."""
+        self._trail = trail or NoTrail()
         self._scheduler = scheduler
         self._clock = clock
         self._shares = shares
@@ -166,6 +180,7 @@ class AllocationFinder:
         if self._sensitive.covers(allocation):
             if sensitive_standing(actor, permission, accounts, allocation) is None:
                 raise _not_there(allocation.id)
+            self._check_nodes(actor, permission, allocation)
             return
         if standing_of(actor, permission, accounts, allocation) is not None:
             return
@@ -261,9 +276,36 @@ class AllocationFinder:
             own = sensitive_standing(actor, permission, accounts, allocation)
             if own is None:
                 raise isolated(actor, permission, allocation)
+            for each in families[0]:
+                self._check_nodes(actor, permission, each)
         else:
             own = standing_of(actor, permission, accounts, allocation) or Standing.SHARED
         return Found(allocation, tuple(siblings), earlier, sources, own)
+
+    def _check_nodes(self, actor: Actor, permission: Permission, allocation: Allocation) -> None:
+        """Raise if it is sensitive work that ran where its owner had claimed no nodes."""
+        if permission not in _SERVED or not (fault := self._sensitive.fault_of(allocation)):
+            return
+        self._trail.note(
+            AuditEvent(
+                event=uuid.uuid4().hex,
+                act=_SERVED[permission],
+                outcome=AuditOutcome.REFUSED,
+                sub=actor.sub,
+                user=actor.user,
+                role=actor.role.value,
+                tenant=actor.tenant,
+                allocation=allocation.ref,
+                owner=allocation.user,
+                of_tenant=allocation.tenant,
+                address=caller_address(),
+                detail=fault,
+            )
+        )
+        raise PermissionRefused(
+            f"SensitiveIsolation: allocation {allocation.id} is sensitive work, and {fault}.",
+            hint="Claim nodes first, and submit with `lattice submit --vcluster NAME`.",
+        )
 
 
 def isolated(actor: Actor, permission: Permission, allocation: Allocation) -> PermissionRefused:

@@ -18,6 +18,8 @@ ACTS = frozenset(
         Permission.SWITCH_TELEMETRY,
         Permission.DRAIN_NODES,
         Permission.OPERATE_NODES,
+        Permission.CLAIM_NODES,
+        Permission.RELEASE_NODES,
     }
 )
 """Acts that change something. Refused while the locks may be out of date."""

@@ -28,6 +28,8 @@ class Permission(StrEnum):
     DRAIN_NODES = "DRAIN_NODES"
     OPERATE_NODES = "OPERATE_NODES"
     CLAIM_NODES = "CLAIM_NODES"
+    """Claim nodes for one's own sensitive work."""
+    RELEASE_NODES = "RELEASE_NODES"
     VIEW_AUDIT = "VIEW_AUDIT"
     """Entries about oneself; reviewers see those of a tenant, or all."""
     REVIEW_AUDIT = "REVIEW_AUDIT"

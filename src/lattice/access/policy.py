@@ -37,6 +37,8 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.DRAIN_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
     Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.CLAIM_NODES: frozenset({Role.CLAIMING_USER}),
+    # A claiming user: its own claims alone, see `lattice.access.claims`.
+    Permission.RELEASE_NODES: frozenset({Role.CLAIMING_USER, Role.SYSTEM_ADMIN}),
     Permission.VIEW_AUDIT: _EVERYONE,
     Permission.REVIEW_AUDIT: frozenset(
         {Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.COMPLIANCE_REVIEWER}

@@ -4,6 +4,7 @@
     ├── UsageError           the request makes no sense
     ├── LoginRequired        no token, or one that is not valid any more
     ├── PermissionRefused    known caller, act not allowed on any object
+    ├── Conflict             somebody else has it, or it is in use
     ├── NotFound             absent, or not the caller's: one answer for both (AUTH-12)
     ├── RateLimited          over a limit; carries retry_after_s where there is one
     ├── Unavailable          an engine or a node does not answer; a retry may help
@@ -42,6 +43,10 @@ class LoginRequired(LatticeError):
 
 class PermissionRefused(LatticeError):
     code = "permission_refused"
+
+
+class Conflict(LatticeError):
+    code = "conflict"
 
 
 class NotFound(LatticeError):
@@ -98,6 +103,7 @@ STATUS: dict[type[LatticeError], Status] = {
     UsageError: Status("INVALID_ARGUMENT", 400, 2),
     LoginRequired: Status("UNAUTHENTICATED", 401, 4),
     PermissionRefused: Status("PERMISSION_DENIED", 403, 77),
+    Conflict: Status("ALREADY_EXISTS", 409, 81),
     NotFound: Status("NOT_FOUND", 404, 102),
     RateLimited: Status("RESOURCE_EXHAUSTED", 429, 80),
     Unavailable: Status("UNAVAILABLE", 503, 75),

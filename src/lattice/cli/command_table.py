@@ -169,4 +169,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "Who did what: query, verify and export the audit log",
         "lattice.features.audit.command:AUDIT",
     ),
+    ("admin claim", "Claim nodes for your sensitive work", "lattice.features.claims.command:CLAIM"),
+    ("admin release", "Release nodes that were claimed", "lattice.features.claims.command:RELEASE"),
+    (
+        "admin claims",
+        "Which nodes are claimed, by whom and why",
+        "lattice.features.claims.command:CLAIMS",
+    ),
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lattice.features.attach.sessions import AttachSessions
     from lattice.features.audit.model import AuditExportPart, AuditPage, AuditVerdict
     from lattice.features.audit.operations import AuditFilter
+    from lattice.features.claims.model import ClaimAnswer, ClaimList
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Area, Diagnosis, StackPicture
     from lattice.features.doctor.model import Examination
@@ -120,6 +121,27 @@ class Verbs(VerbBase):
         from lattice.features.audit import operations
 
         return self.call(operations.export_audit(cursor))
+
+    def claims(self) -> ClaimList:
+        """List the claims in force that the caller may see."""
+        from lattice.features.claims import operations
+
+        return self.call(operations.list_claims())
+
+    def claim_nodes(self, nodes: str, *, reason: str = "") -> ClaimAnswer:
+        """Claim nodes for the caller's sensitive work, given in Slurm's notation: `n[1-3]`.
+
+        The operation is idempotent.
+        """
+        from lattice.features.claims import operations
+
+        return self.call(operations.claim_nodes(nodes, reason=reason))
+
+    def release_nodes(self, target: str) -> ClaimAnswer:
+        """Release a whole claim, named by its id or by its nodes."""
+        from lattice.features.claims import operations
+
+        return self.call(operations.release_nodes(target))
 
     def compare(self, *references: str, metrics: Iterable[str] = ()) -> Comparison:
         """Compare two runs or more with the first; without metrics the default ones."""

@@ -13,6 +13,8 @@ class NodeState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     DRAINED = "drained"
+    CLAIMED = "claimed"
+    """Ready, for the sensitive work of one person."""
     DEGRADED = "degraded"
     DOWN = "down"
     UNKNOWN = "unknown"
@@ -122,6 +124,8 @@ class Node:
     slurm_version: str = ""
     booted: datetime | None = None
     agent: NodeAgent | None = None
+    claimed_by: str = ""
+    """Whose claim it is in. Empty for callers who may not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from lattice.base.supervisor import Supervisor
 from lattice.domain.administration import Administration
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
+from lattice.domain.claim import Claims, NoClaims
 from lattice.domain.last_output import LastOutputs
 from lattice.domain.lock import Locks
 from lattice.domain.metricstore import MetricStore
@@ -28,6 +29,7 @@ from lattice.domain.objects import ObjectStore
 from lattice.domain.operation import NodeOperator
 from lattice.domain.outputs import JobFiles
 from lattice.domain.presence import Presences
+from lattice.domain.reservation import Reservations
 from lattice.domain.runsummary import Accounting
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
@@ -135,6 +137,10 @@ class Foundation:
     locks: Locks
     audit: AuditTrail = field(default_factory=NoTrail)
     """Where sensitive acts are recorded before they happen."""
+    claims: Claims = field(default_factory=NoClaims)
+    """Which nodes run the sensitive work of whom."""
+    reservations: Reservations | None = None
+    """None: no nodes can be claimed."""
     limits: CallerLimits
     presences: Presences
     gate: SubmitGate | None = None
@@ -159,9 +165,9 @@ class Foundation:
     measurements: OutputAccess = field(init=False)
 
     def __post_init__(self) -> None:
-        sensitive = SensitiveWork(self.views)
+        sensitive = SensitiveWork(self.views, self.claims)
         acts = SensitiveActs(sensitive, self.audit)
-        finder = AllocationFinder(self.scheduler, self.clock, self.shares, sensitive)
+        finder = AllocationFinder(self.scheduler, self.clock, self.shares, sensitive, self.audit)
 
         def access(permission: Permission) -> OutputAccess:
             return OutputAccess(finder, self.reads, self.clock, permission, acts)

@@ -131,6 +131,21 @@ _LINKS = SeriesGroup(
     ),
 )
 
+_CLAIMS = SeriesGroup(
+    "Claims of nodes",
+    "What the loop that compares claims with Slurm's reservations did on this server. See "
+    "[claims](../operate/claims.md#after-a-crash).",
+    (
+        counter("lattice_claims_finished_total", "Claims and releases that a server had left."),
+        counter("lattice_claims_reserved_again_total", "Reservations that were made again."),
+        counter("lattice_claims_strays_removed_total", "Reservations without a claim, removed."),
+        gauge(
+            "lattice_claims_unreserved",
+            "Claims whose reservation is missing or open to others, and can't be put right.",
+        ),
+    ),
+)
+
 _BACKUPS = SeriesGroup(
     "Backups of the agreed state",
     "Only where `backup.every_h` schedules them. See [backup](../operate/backup.md).",
@@ -245,8 +260,8 @@ _STORED = SeriesGroup(
 )
 
 GROUPS: tuple[SeriesGroup, ...] = (
-    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _AUDIT, _SENSITIVE, _BACKUPS, _TELEMETRY,
-    _STORED,
+    _PROCESS, _CALLS, *CLUSTER_GROUPS, _SLURM, _LINKS, _AUDIT, _SENSITIVE, _CLAIMS, _BACKUPS,
+    _TELEMETRY, _STORED,
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
 from lattice.features.attach import wiring as attach
 from lattice.features.audit import wiring as audit
+from lattice.features.claims import wiring as claims
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
 from lattice.features.diag.service.node_queries import NodeQueries
@@ -102,6 +103,8 @@ def _with_agents(ground: Ground, served: ServedAgents) -> Iterator[Wiring]:
     objects = open_objects(config.objects, config.single, bucket=config.audit.bucket)
     lock = open_archive_lock(config, base.clock)
     yield audit.wire(base, served.parts.signer, served.audit, config.audit, objects, lock)
+    if base.reservations is not None:
+        yield claims.wire(base, base.reservations)
     yield link.wire(base, access)
     yield telemetry.wire(base, served.measurement.modes)
     yield attach.wire(base, access, config.attach)

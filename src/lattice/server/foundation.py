@@ -24,6 +24,7 @@ from lattice.base.errors import Unavailable
 from lattice.base.reload import Reloader
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.audit import NoTrail
+from lattice.domain.claim import CLAIMS, NoClaims
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
@@ -33,6 +34,7 @@ from lattice.domain.state import StateStore
 from lattice.domain.vcluster import Vclusters
 from lattice.features.audit.service.chain import AuditChain
 from lattice.features.audit.service.log import AuditLog
+from lattice.features.claims.service.ledger import ClaimBook
 from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
@@ -53,6 +55,7 @@ from lattice.server.engines import (
     open_metric_store,
     open_objects,
     open_own_tokens,
+    open_reservations,
     open_scheduler,
     open_sensitive_objects,
     open_site_keys,
@@ -102,6 +105,7 @@ class ServedAgents:
     links: Links
     measurement: Measurement
     audit: AuditLog
+    claims: ClaimBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,10 +278,23 @@ async def _open_agents(
     async with (
         opening as links,
         open_measurement(needs, process.config.telemetry, links.desk, parts.signer) as measurement,
+        _open_claims(process, cluster, parts) as claims,
     ):
         audit = open_audit_log(cluster.agreed.store, process.clock, parts.signer)
         process.journal.record_in(audit)
-        yield ServedAgents(parts=parts, links=links, measurement=measurement, audit=audit)
+        yield ServedAgents(
+            parts=parts, links=links, measurement=measurement, audit=audit, claims=claims
+        )
+
+
+@asynccontextmanager
+async def _open_claims(
+    process: Process, cluster: Cluster, parts: AgentParts
+) -> AsyncIterator[ClaimBook]:
+    state = SignedStateStore(cluster.agreed.store, parts.record_signer)
+    view = WatchedStateView(state, CLAIMS, process.clock)
+    async with process.supervisor.running(Loop("state claims", view.run, OnFailure.RESTART)):
+        yield ClaimBook(view)
 
 
 def _foundation(
@@ -320,6 +337,8 @@ def _foundation(
         reads=WrittenReads(state, clock, process.journal),
         locks=cluster.locks,
         audit=agents.audit if agents else NoTrail(),
+        claims=agents.claims if agents else NoClaims(),
+        reservations=open_reservations(config, site, clock) if agents else None,
         limits=cluster.limits,
         presences=cluster.view.presences,
         gate=submit_gate(config, clock),

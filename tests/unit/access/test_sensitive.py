@@ -13,11 +13,12 @@ from lattice.access.output import OutputAccess
 from lattice.access.permission import Permission
 from lattice.access.policy import ISOLATED
 from lattice.access.sensitive_acts import SensitiveActs
-from lattice.base.errors import NotFound, PermissionRefused
-from lattice.domain.audit import AuditAct, SensitiveAuditRequired
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.domain.audit import AuditAct, AuditOutcome, SensitiveAuditRequired
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import ReadKind, Share, Standing
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -65,8 +66,11 @@ class Site:
             )
         self.sharing = sharing_parts(InMemoryStateStore(self.clock))
         self.trail = RequiredTrail()
-        sensitive = SensitiveWork(Vclusters((VAULT,)))
-        self.finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares, sensitive)
+        self.claims = FixedClaims((node_claim("alice", "n1"),))
+        sensitive = SensitiveWork(Vclusters((VAULT,)), self.claims)
+        self.finder = AllocationFinder(
+            self.scheduler, self.clock, self.sharing.shares, sensitive, self.trail
+        )
         self.acts = SensitiveActs(sensitive, self.trail)
 
     def access(self, permission: Permission) -> OutputAccess:
@@ -203,6 +207,60 @@ async def test_reads_of_other_work_do_not_wait_for_the_audit_log(site: Site) -> 
     access = site.access(Permission.READ_OUTPUT)
     await access.enter(ALICE, await access.find(ALICE, "2"), ReadKind.READ)
     assert site.trail.events == []
+
+
+_SERVED_ON_CLAIMED_NODES = (
+    Permission.READ_OUTPUT,
+    Permission.READ_MEASUREMENTS,
+    Permission.ATTACH_ALLOCATION,
+    Permission.SWITCH_TELEMETRY,
+)
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize("holder", ["", "bob"], ids=["unclaimed", "claimed by another"])
+@pytest.mark.parametrize("permission", ON_JOBS)
+async def test_work_on_nodes_that_its_owner_did_not_claim_is_not_served(
+    site: Site, permission: Permission, holder: str
+) -> None:
+    site.claims.held = (node_claim(holder, "n1"),) if holder else ()
+    if permission not in _SERVED_ON_CLAIMED_NODES:
+        assert await site.finds(ALICE, permission) == EXPECTED["owner"][1][permission]
+        assert site.trail.noted == []
+        return
+    with pytest.raises(
+        PermissionRefused, match=r"SensitiveIsolation: .* runs on n1 that alice had"
+    ):
+        await site.finder.find(ALICE, permission, "1")
+    (event,) = site.trail.noted
+    assert (event.outcome, event.user) == (AuditOutcome.REFUSED, "alice")
+    assert event.allocation.startswith("1@")
+    assert event.detail == "it runs on n1 that alice had not claimed"
+    # Who may not see it anyway learns no more than before.
+    assert await site.finds(BOB, permission) == ABSENT
+    assert await site.finds(ROOT, permission) == ISOLATION
+    assert len(site.trail.noted) == 1
+
+
+@pytest.mark.spec("AUDIT-1")
+async def test_a_reviewer_reads_nothing_of_work_on_unclaimed_nodes(site: Site) -> None:
+    site.claims.held = ()
+    assert await site.finds(REVIEWER, Permission.READ_OUTPUT) == ISOLATION
+    assert site.trail.noted[0].user == "rita"
+
+
+async def test_a_read_ends_when_the_claim_is_gone(site: Site) -> None:
+    found = await site.finder.find(REVIEWER, Permission.READ_OUTPUT, "1")
+    site.claims.held = ()
+    with pytest.raises(PermissionRefused, match="SensitiveIsolation"):
+        site.finder.check(REVIEWER, Permission.READ_OUTPUT, found.allocation)
+
+
+async def test_before_claims_are_known_nothing_is_served(site: Site) -> None:
+    site.claims.away = True
+    with pytest.raises(Unavailable):
+        await site.finder.find(ALICE, Permission.READ_OUTPUT, "1")
+    await site.finder.find(ALICE, Permission.READ_OUTPUT, "2")
 
 
 async def test_a_site_without_sensitive_work_has_none() -> None:

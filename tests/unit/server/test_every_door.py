@@ -31,6 +31,8 @@ from lattice.wire.v1 import (
     attach_pb2_grpc,
     audit_pb2,
     audit_pb2_grpc,
+    claims_pb2,
+    claims_pb2_grpc,
     compare_pb2,
     compare_pb2_grpc,
     diag_pb2,
@@ -142,6 +144,8 @@ RESERVED = {
     "OPERATE_NODES": _OPERATES,
     # Tenant admins too, of nodes that serve no other tenant; n1 serves both.
     "DRAIN_NODES": _OPERATES,
+    "CLAIM_NODES": frozenset({"ClaimingUser"}),
+    "RELEASE_NODES": frozenset({"ClaimingUser", "SystemAdmin", "SystemAdmin by claim"}),
     "LOCK_ACCESS": _OPERATES | _TENANT_ADMINS,
     # The others govern no tenant, so there is nothing for them to review.
     "REVIEW_AUDIT": frozenset(
@@ -533,6 +537,19 @@ CALLS: dict[str, tuple[Any, Any]] = {
         locks_pb2_grpc.LockServiceStub,
         locks_pb2.DeleteLockRequest(kind="nothing"),
     ),
+    # This site has no vCluster for sensitive work, and nothing is claimed.
+    "lattice.v1.ClaimService/ClaimNodes": (
+        claims_pb2_grpc.ClaimServiceStub,
+        claims_pb2.ClaimNodesRequest(nodes="n1"),
+    ),
+    "lattice.v1.ClaimService/ReleaseNodes": (
+        claims_pb2_grpc.ClaimServiceStub,
+        claims_pb2.ReleaseNodesRequest(target="n1"),
+    ),
+    "lattice.v1.ClaimService/ListClaims": (
+        claims_pb2_grpc.ClaimServiceStub,
+        claims_pb2.ListClaimsRequest(),
+    ),
     "lattice.v1.LockService/ListLocks": (
         locks_pb2_grpc.LockServiceStub,
         locks_pb2.ListLocksRequest(),
@@ -716,6 +733,8 @@ BEHIND_THE_GUARD = {
     "lattice.v1.TenantService/GetTenant": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.TenantService/CreateTenant": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.TenantService/UpdateTenant": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.ClaimService/ClaimNodes": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.ClaimService/ReleaseNodes": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LockService/CreateLock": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.LockService/DeleteLock": grpc.StatusCode.INVALID_ARGUMENT,
     "lattice.v1.AuditService/ExportAudit": grpc.StatusCode.FAILED_PRECONDITION,

@@ -19,6 +19,7 @@ from lattice.base.clock import SystemClock
 from lattice.domain.audit import AuditAct
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.wire.guard import declared_permissions
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import populated
 from tests.fakes.required_trail import RequiredTrail
 from tests.fakes.server import composed
@@ -33,6 +34,7 @@ from tests.unit.server.test_every_door import (
 )
 
 VAULT = Vclusters((Vcluster("vault", VclusterKind.SENSITIVE, "vault"),))
+CLAIMED = FixedClaims((node_claim("alice", "n1"),))
 WALKERS = [
     *(Visitor(*each, "") for each in itertools.product(("alice", "bob", "carol"), ROLES)),
     Visitor("nobody", "SystemAdmin", ""),
@@ -82,7 +84,7 @@ async def channel(trail: RequiredTrail, tmp_path: Path) -> AsyncIterator[aio.Cha
         jobs[:] = [
             replace(each, vcluster="vault") if each.user == "alice" else each for each in jobs
         ]
-    faces = composed(scheduler, views=VAULT, audit=trail)
+    faces = composed(scheduler, views=VAULT, audit=trail, claims=CLAIMED)
     address = f"unix:{tmp_path}/grpc.sock"
     faces.grpc.add_insecure_port(address)
     await faces.grpc.start()

@@ -25,7 +25,9 @@ def wire(
     `ended` is a view of the keys of ended jobs, and `loops` update it. With `names` accounts, users
     and projects are shown.
     """
-    cluster = ClusterCounts(foundation.scheduler, foundation.presences, names=names)
+    cluster = ClusterCounts(
+        foundation.scheduler, foundation.presences, foundation.claims, names=names
+    )
     counts = EndedJobs(foundation.scheduler, foundation.state, ended, foundation.clock, names=names)
     expiry = ExpiryWatch(expiries)
     for each in (cluster, counts, expiry):

@@ -88,7 +88,7 @@ NODES = Command(
             metavar="STATE",
             read=read_states,
             repeat=True,
-            help="Only these: ready, draining, drained, degraded, down, unknown.",
+            help="Only these: ready, draining, drained, claimed, degraded, down, unknown.",
         ),
         Option("-p", "--partition", metavar="NAME", help="Only those of one partition."),
         Option("--by", choices=("partition", "switch"), help="Numbers for each instead of a list."),

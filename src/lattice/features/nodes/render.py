@@ -19,6 +19,7 @@ _SIGNS = {
     NodeState.READY: ("●", "*", "green"),
     NodeState.DRAINING: ("◐", "~", "yellow"),
     NodeState.DRAINED: ("○", ".", "yellow"),
+    NodeState.CLAIMED: ("◆", "#", "cyan"),
     NodeState.DEGRADED: ("◍", "!", "yellow"),
     NodeState.DOWN: ("✗", "x", "red"),
     NodeState.UNKNOWN: ("?", "?", "yellow"),
@@ -49,7 +50,7 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
     gpus = any(node.gpus for node in nodes)
     # If no agent was ever seen, the column is left out.
     agents = any(node.agent for node in nodes)
-    reasons = any(node.reason or health_text(node) for node in nodes) and not below
+    reasons = any(reason_text(node, style, now) for node in nodes) and not below
     columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
     columns += [Column("CPUS", right=True), Column("MEMORY", right=True)]
     columns += [Column("GPUS", right=True)] if gpus or style.wide else []
@@ -124,8 +125,14 @@ def undo_text(act: NodeAct, answer: NodeActs) -> str:
 
 
 def reason_text(node: Node, style: Style, now: datetime) -> str:
-    """Return why it is not ready, with author and time, and the faults of its GPUs."""
-    return "; ".join(each for each in (_reason(node, style, now), health_text(node)) if each)
+    """Return why it is not ready, with author and time, its claim, and the faults of its GPUs."""
+    parts = (_reason(node, style, now), claim_text(node), health_text(node))
+    return "; ".join(each for each in parts if each)
+
+
+def claim_text(node: Node) -> str:
+    """Return by whom it is claimed, if the caller may know."""
+    return f"claimed by {node.claimed_by}" if node.claimed_by else ""
 
 
 def _reason(node: Node, style: Style, now: datetime) -> str:
@@ -198,7 +205,7 @@ def _states(view: VclusterCard) -> Cell:
     if not view.nodes:
         return "no nodes", "yellow"
     text = ", ".join(f"{each.nodes} {each.state.value}" for each in view.states)
-    ready = any(each.state is NodeState.READY for each in view.states)
+    ready = any(each.state in {NodeState.READY, NodeState.CLAIMED} for each in view.states)
     return text, "green" if ready else "red"
 
 
@@ -242,6 +249,7 @@ def card(answer: NodeCard, style: Style, now: datetime) -> str:
         ("Slurm", node.slurm_state),
         ("Agent", _agent_line(node.agent, style, now)),
         ("Reason", (_reason(node, style, now), "yellow")),
+        ("Claimed by", inert(node.claimed_by)),
         ("Partitions", ", ".join(node.partitions)),
         ("CPUs", f"{node.cpus_allocated} of {node.cpus} in use" if node.cpus else ""),
         ("Memory", f"{_memory(node)} allocated" if node.memory_bytes else ""),

@@ -16,7 +16,9 @@ from lattice.foundation.wiring import Wiring
 
 def bindings(service: NodeService, operations: NodeOperations) -> tuple[AnyBinding, ...]:
     return (
-        LIST_NODES.to(lambda _, asked: service.nodes(frozenset(asked.states), asked.partition)),
+        LIST_NODES.to(
+            lambda actor, asked: service.nodes(actor, frozenset(asked.states), asked.partition)
+        ),
         GET_NODE.to(lambda actor, asked: service.node(actor, asked.name)),
         LIST_VCLUSTERS.to(lambda _actor, _asked: service.vclusters()),
         *(_act(operations, each) for each in NodeAct),
@@ -34,7 +36,9 @@ def wire(foundation: Foundation, terms: DrainTerms | None = None) -> Wiring:
 
     With `terms` a loop drains failed nodes; with None the site drains nodes itself.
     """
-    service = NodeService(foundation.scheduler, foundation.presences, lambda: foundation.views)
+    service = NodeService(
+        foundation.scheduler, foundation.presences, lambda: foundation.views, foundation.claims
+    )
     operations = NodeOperations(foundation.scheduler, foundation.operator, foundation.journal)
     loops = () if terms is None else (_draining(foundation, terms),)
     return Wiring(bindings=bindings(service, operations), loops=loops)

@@ -308,6 +308,7 @@ class Node(_message.Message):
     SLURM_VERSION_FIELD_NUMBER: _builtins.int
     BOOTED_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: _builtins.str
     slurm_state: _builtins.str
@@ -321,6 +322,8 @@ class Node(_message.Message):
     reason: _builtins.str
     reason_by: _builtins.str
     slurm_version: _builtins.str
+    claimed_by: _builtins.str
+    """Whose sensitive work runs there alone. Empty for callers who may not know."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -351,10 +354,11 @@ class Node(_message.Message):
         slurm_version: _builtins.str = ...,
         booted: _timestamp_pb2.Timestamp | None = ...,
         agent: Global___NodeAgent | None = ...,
+        claimed_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "reason_at", b"reason_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "claimed_by", b"claimed_by", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lattice/v1/options.proto\x12\nlattice.v1\x1a google/protobuf/descriptor.proto*\xde\x03\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\n\n\x06PUBLIC\x10\x01\x12\x0e\n\nIDENTIFIED\x10\x02\x12\x14\n\x10VIEW_ALLOCATIONS\x10\x03\x12\x0f\n\x0bREAD_OUTPUT\x10\x04\x12\x15\n\x11\x41TTACH_ALLOCATION\x10\x05\x12\x15\n\x11SUBMIT_ALLOCATION\x10\x06\x12\x15\n\x11\x43\x41NCEL_ALLOCATION\x10\x07\x12\x0e\n\nVIEW_NODES\x10\x08\x12\x11\n\rOPERATE_NODES\x10\t\x12\x0f\n\x0b\x43LAIM_NODES\x10\n\x12\x10\n\x0cREVIEW_AUDIT\x10\x0b\x12\x12\n\x0eMANAGE_TENANTS\x10\x0c\x12\x12\n\x0eOBSERVE_SERVER\x10\r\x12\x0e\n\nADMINISTER\x10\x0e\x12\t\n\x05\x41GENT\x10\x0f\x12\x0b\n\x07REPLICA\x10\x10\x12\x0f\n\x0b\x44RAIN_NODES\x10\x11\x12\x14\n\x10SHARE_ALLOCATION\x10\x12\x12\x0f\n\x0bVIEW_SHARES\x10\x13\x12\x14\n\x10SWITCH_TELEMETRY\x10\x14\x12\x0f\n\x0bLOCK_ACCESS\x10\x15\x12\x10\n\x0cVIEW_TENANTS\x10\x16\x12\x0e\n\nVIEW_AUDIT\x10\x17\x12\x15\n\x11READ_MEASUREMENTS\x10\x18:L\n\npermission\x12\x1e.google.protobuf.MethodOptions\x18\xd3\x8c\x03 \x01(\x0e\x32\x16.lattice.v1.Permissionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lattice/v1/options.proto\x12\nlattice.v1\x1a google/protobuf/descriptor.proto*\xf1\x03\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\n\n\x06PUBLIC\x10\x01\x12\x0e\n\nIDENTIFIED\x10\x02\x12\x14\n\x10VIEW_ALLOCATIONS\x10\x03\x12\x0f\n\x0bREAD_OUTPUT\x10\x04\x12\x15\n\x11\x41TTACH_ALLOCATION\x10\x05\x12\x15\n\x11SUBMIT_ALLOCATION\x10\x06\x12\x15\n\x11\x43\x41NCEL_ALLOCATION\x10\x07\x12\x0e\n\nVIEW_NODES\x10\x08\x12\x11\n\rOPERATE_NODES\x10\t\x12\x0f\n\x0b\x43LAIM_NODES\x10\n\x12\x10\n\x0cREVIEW_AUDIT\x10\x0b\x12\x12\n\x0eMANAGE_TENANTS\x10\x0c\x12\x12\n\x0eOBSERVE_SERVER\x10\r\x12\x0e\n\nADMINISTER\x10\x0e\x12\t\n\x05\x41GENT\x10\x0f\x12\x0b\n\x07REPLICA\x10\x10\x12\x0f\n\x0b\x44RAIN_NODES\x10\x11\x12\x14\n\x10SHARE_ALLOCATION\x10\x12\x12\x0f\n\x0bVIEW_SHARES\x10\x13\x12\x14\n\x10SWITCH_TELEMETRY\x10\x14\x12\x0f\n\x0bLOCK_ACCESS\x10\x15\x12\x10\n\x0cVIEW_TENANTS\x10\x16\x12\x0e\n\nVIEW_AUDIT\x10\x17\x12\x15\n\x11READ_MEASUREMENTS\x10\x18\x12\x11\n\rRELEASE_NODES\x10\x19:L\n\npermission\x12\x1e.google.protobuf.MethodOptions\x18\xd3\x8c\x03 \x01(\x0e\x32\x16.lattice.v1.Permissionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lattice.wire.v1.options_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PERMISSION']._serialized_start=75
-  _globals['_PERMISSION']._serialized_end=553
+  _globals['_PERMISSION']._serialized_end=572
 # @@protoc_insertion_point(module_scope)

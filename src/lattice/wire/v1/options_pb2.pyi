@@ -60,6 +60,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     """Own entries and those about own allocations; a tenant's and all for those who review."""
     READ_MEASUREMENTS: _Permission.ValueType  # 24
     """What was measured of a job: as for its output. Of sensitive work: the owner alone."""
+    RELEASE_NODES: _Permission.ValueType  # 25
+    """The own claim; a system admin: any."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -97,6 +99,8 @@ VIEW_AUDIT: Permission.ValueType  # 23
 """Own entries and those about own allocations; a tenant's and all for those who review."""
 READ_MEASUREMENTS: Permission.ValueType  # 24
 """What was measured of a job: as for its output. Of sensitive work: the owner alone."""
+RELEASE_NODES: Permission.ValueType  # 25
+"""The own claim; a system admin: any."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

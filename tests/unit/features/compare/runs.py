@@ -28,6 +28,7 @@ from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.compare.model import CompareQuery, Comparison, metrics_named
 from lattice.features.compare.service.compare import CompareService
 from lattice.features.compare.wiring import compare_service
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.foundation import NoLimits, in_memory_foundation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -209,6 +210,7 @@ class Site:
             "objects": self.objects,
             "sharing": self.sharing,
             "views": views,
+            "claims": FixedClaims((node_claim("alice", "n1"),)),
             "limits": self.limits or NoLimits(),
         } | more
         intervals = {self.store.usual_s, *self.store.intervals.values()}

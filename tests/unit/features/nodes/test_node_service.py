@@ -6,14 +6,19 @@ from datetime import timedelta
 
 import pytest
 
+from lattice.access.actor import Actor, Role
 from lattice.domain.node import Node, NodeState
 from lattice.domain.scheduler import LiveCluster, SchedulerReading
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.nodes.service.nodes import NodeService
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
+from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.presences import NoPresences
+
+ALICE = Actor(sub="sub-alice", user="alice")
 
 
 @pytest.mark.spec("ALLOC-7")
@@ -27,7 +32,7 @@ async def test_nodes_tell_their_own_age(monkeypatch: pytest.MonkeyPatch) -> None
     )
     source = Source(name=LIVE, ok=True, as_of=clock.now(), age_s=1.0)
     monkeypatch.setattr(scheduler, "live", lambda: SchedulerReading(cluster, source))
-    answer = await NodeService(scheduler, NoPresences()).nodes(frozenset(), "")
+    answer = await NodeService(scheduler, NoPresences()).nodes(ALICE, frozenset(), "")
     assert answer.sources[0].age_s == 5.0
     assert answer.sources[0].as_of == clock.now() - timedelta(seconds=4)
 
@@ -62,3 +67,62 @@ async def test_vclusters_have_the_nodes_of_their_partition() -> None:
         NodeState.DOWN: 1,
     }
     assert (lost.nodes, lost.states) == (0, ())
+
+
+def claimed_site(**claims: bool) -> NodeService:
+    """alice holds n1 and n2; n2 is drained."""
+    scheduler = InMemoryScheduler(ManualClock())
+    scheduler.accounts = ACCOUNTS
+    scheduler.nodes = [
+        Node(name=name, state=state, slurm_state="", partitions=("clinic",))
+        for name, state in (
+            ("n1", NodeState.READY),
+            ("n2", NodeState.DRAINED),
+            ("n3", NodeState.READY),
+        )
+    ]
+    held = (node_claim("alice", "n1", "n2", tenant="physics"),)
+    views = Vclusters((Vcluster("clinic", VclusterKind.SENSITIVE, "clinic"),))
+    return NodeService(scheduler, NoPresences(), lambda: views, FixedClaims(held, **claims))
+
+
+@pytest.mark.spec("OPS-4", "AUDIT-1")
+@pytest.mark.parametrize(
+    ("actor", "seen"),
+    [
+        (ALICE, "alice"),
+        (Actor(sub="2", user="olga", role=Role.OPERATOR), "alice"),
+        (Actor(sub="3", user="ada", role=Role.SYSTEM_ADMIN), "alice"),
+        (Actor(sub="4", user="pat", role=Role.TENANT_ADMIN, tenant="physics"), "alice"),
+        (Actor(sub="5", user="ben", role=Role.TENANT_ADMIN, tenant="biology"), ""),
+        (Actor(sub="6", user="bob", role=Role.CLAIMING_USER), ""),
+        (Actor(sub="7", user="rita", role=Role.COMPLIANCE_REVIEWER, tenant="physics"), ""),
+    ],
+    ids=["claimer", "operator", "system admin", "tenant admin", "of another", "user", "reviewer"],
+)
+async def test_everybody_sees_that_a_node_is_claimed_and_some_by_whom(
+    actor: Actor, seen: str
+) -> None:
+    service = claimed_site()
+    first, second, third = (await service.nodes(actor, frozenset(), "")).nodes
+    assert (first.state, first.claimed_by) == (NodeState.CLAIMED, seen)
+    # A claim hides nothing that is wrong with a node.
+    assert (second.state, second.claimed_by) == (NodeState.DRAINED, seen)
+    assert (third.state, third.claimed_by) == (NodeState.READY, "")
+    assert (await service.node(actor, "n1")).node == first
+    (only,) = (await service.nodes(actor, frozenset({NodeState.CLAIMED}), "")).nodes
+    assert only == first
+
+
+async def test_a_vcluster_counts_its_claimed_nodes() -> None:
+    (view,) = (await claimed_site().vclusters()).vclusters
+    assert {each.state: each.nodes for each in view.states} == {
+        NodeState.READY: 1,
+        NodeState.DRAINED: 1,
+        NodeState.CLAIMED: 1,
+    }
+
+
+async def test_nodes_are_listed_before_claims_are_known() -> None:
+    nodes = (await claimed_site(away=True).nodes(ALICE, frozenset(), "")).nodes
+    assert [each.name for each in nodes] == ["n1", "n2", "n3"]

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.claim import Claims, ClaimSet, NoClaims
 from lattice.domain.node import HealthState, Node
 from lattice.domain.presence import Presence, PresenceReading, Presences, with_agent
 from lattice.domain.scheduler import Scheduler, SchedulerReading
@@ -50,6 +51,7 @@ class ClusterCounts:
         self,
         scheduler: Scheduler,
         presences: Presences,
+        claims: Claims | None = None,
         *,
         names: bool,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -58,6 +60,7 @@ class ClusterCounts:
         self._scheduler = scheduler
         self._presences = presences
         self._names = names
+        self._claims = claims or NoClaims()
         self._sleep = sleep
         self._jobs: tuple[SeriesValue, ...] = ()
         self._agents: tuple[SeriesValue, ...] = ()
@@ -84,10 +87,17 @@ class ClusterCounts:
         jobs = _JobCounts()
         async for job in _slices(reading.cluster.allocations):
             jobs.add(job)
+        claims = self._held()
         nodes: Counter[tuple[str, str]] = Counter()
         async for node in _slices(reading.cluster.nodes):
-            nodes[_state_and_health(node, agents)] += 1
+            nodes[_state_and_health(node, agents, claims)] += 1
         self._jobs = (*self._of_jobs(jobs), *_of_nodes(nodes))
+
+    def _held(self) -> ClaimSet:
+        try:
+            return self._claims.claims()
+        except Unavailable:
+            return ClaimSet()
 
     def _live(self) -> SchedulerReading | None:
         try:
@@ -128,11 +138,11 @@ def _capped_values(name: str, counts: Counter[tuple[str, str]], most: int) -> It
         yield SeriesValue(name, count, labels)
 
 
-def _state_and_health(node: Node, agents: PresenceReading) -> tuple[str, str]:
+def _state_and_health(node: Node, agents: PresenceReading, claims: ClaimSet) -> tuple[str, str]:
     if agents.source.ok:
         node = with_agent(node, agents)
     health = node.agent.health if node.agent is not None else HealthState.UNKNOWN
-    return node.state.value, health.value
+    return claims.state_of(node).value, health.value
 
 
 def _of_nodes(counts: Counter[tuple[str, str]]) -> Iterator[SeriesValue]:

@@ -17,11 +17,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lattice.access.actor import Actor
+from lattice.access.claims import may_see
 from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
 from lattice.access.policy import governed_tenant, operates_own_nodes_only, scope_of
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
+from lattice.domain.accounts import AccountTree
+from lattice.domain.claim import Claims, ClaimSet, NoClaims
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import Admitted, AllExcept, NodeAct, NodeOperator
@@ -80,17 +83,23 @@ class NodeService:
         scheduler: Scheduler,
         presences: Presences,
         views: Callable[[], Vclusters] = Vclusters,
+        claims: Claims | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._presences = presences
         self._views = views
+        self._claims = claims or NoClaims()
 
-    async def nodes(self, states: frozenset[NodeState], partition: str) -> NodeList:
+    async def nodes(self, actor: Actor, states: frozenset[NodeState], partition: str) -> NodeList:
         """Return all nodes, or those in some states or in a partition."""
         reading, agents = self._scheduler.live(), self._presences.presences()
+        claims, accounts = _claims_of(self._claims), reading.cluster.accounts
         nodes = (
             each
-            for each in (with_agent(node, agents) for node in reading.cluster.nodes)
+            for each in (
+                with_claim(with_agent(node, agents), claims, actor, accounts)
+                for node in reading.cluster.nodes
+            )
             if (not states or each.state in states)
             and (not partition or partition in each.partitions)
         )
@@ -102,9 +111,10 @@ class NodeService:
     async def vclusters(self) -> VclusterList:
         """Return all views, each with the nodes of its partition."""
         reading, agents = self._scheduler.live(), self._presences.presences()
+        claims = _claims_of(self._claims)
         states: dict[str, Counter[NodeState]] = {}
         for node in reading.cluster.nodes:
-            state = with_agent(node, agents).state
+            state = claims.state_of(with_agent(node, agents))
             for partition in node.partitions:
                 states.setdefault(partition, Counter())[state] += 1
         return VclusterList(
@@ -121,11 +131,29 @@ class NodeService:
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
             raise _absent(reading)
+        node = with_agent(node, agents)
         return NodeCard(
-            node=with_agent(node, agents),
+            node=with_claim(node, _claims_of(self._claims), actor, reading.cluster.accounts),
             allocations=_visible_on(name, actor, reading),
             sources=_sources(reading, agents),
         )
+
+
+def _claims_of(claims: Claims) -> ClaimSet:
+    """The claims as last read. Nodes are listed even before the agreed state has answered."""
+    try:
+        return claims.claims()
+    except Unavailable:
+        return ClaimSet()
+
+
+def with_claim(node: Node, claims: ClaimSet, actor: Actor, accounts: AccountTree) -> Node:
+    """The node with its claim; the caller sees by whom, if the policy allows it."""
+    claim = claims.of_node(node.name)
+    if claim is None:
+        return node
+    user = claim.user if may_see(actor, claim, accounts) else ""
+    return replace(node, state=claims.state_of(node), claimed_by=user)
 
 
 def _vcluster(view: Vcluster, counts: Counter[NodeState]) -> VclusterCard:
