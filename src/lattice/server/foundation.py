@@ -93,6 +93,7 @@ class Cluster:
     shares: SharedAllocations
     locks: LockBook
     limits: Limits
+    sensitive_nodes: SensitiveNodes
     identity: AgentParts | None
     """None: no identity is configured."""
 
@@ -250,6 +251,7 @@ async def _open_cluster(process: Process, scheduler: Scheduler) -> AsyncIterator
             shares=shares,
             locks=locks,
             limits=limits,
+            sensitive_nodes=sensitive,
             identity=identity,
         )
 
@@ -294,7 +296,9 @@ async def _open_claims(
     state = SignedStateStore(cluster.agreed.store, parts.record_signer)
     view = WatchedStateView(state, CLAIMS, process.clock)
     async with process.supervisor.running(Loop("state claims", view.run, OnFailure.RESTART)):
-        yield ClaimBook(view)
+        claims = ClaimBook(view)
+        cluster.sensitive_nodes.count_claimed(claims)
+        yield claims
 
 
 def _foundation(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lattice.base.errors import Unavailable
+from lattice.domain.claim import Claims
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.domain.sensitive import SensitiveWork
@@ -29,6 +30,10 @@ class SensitiveNodes:
         self._is_claimed = is_claimed
         self._read: LiveCluster | None = None
         self._nodes: frozenset[str] = frozenset()
+
+    def count_claimed(self, claims: Claims) -> None:
+        """From now on claimed nodes are among them, also without a job."""
+        self._is_claimed = lambda node: claims.claims().of_node(node) is not None
 
     def has(self, node: str) -> bool:
         """True also while it is not known at a site that has sensitive work."""
