@@ -244,7 +244,9 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
 def _unused_memory(fresh: FreshStart) -> tuple[Loop, ...]:
     if not fresh.overwrites:
         return ()
-    return (Loop("unused memory", collect_unused, OnFailure.RESTART),)
+    # The agent overwrites because it has had a data key, and may have others at any time.
+    run = partial(collect_unused, lambda: (fresh,))
+    return (Loop("unused memory", run, OnFailure.RESTART),)
 
 
 def _self_check(settings: AgentSettings, logs: LogParts, link: _Link, clock: Clock) -> SelfCheck:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 
 COLLECT_EVERY_S = 10.0
 
 
 async def collect_unused(
-    is_due: Callable[[], bool] = lambda: True,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    secrets: Callable[[], Sized], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Collect while it is due. Runs until cancelled."""
+    """Collect while the process holds secrets, and once more after that. Runs until cancelled."""
+    held = False
     while True:
         await sleep(COLLECT_EVERY_S)
-        if is_due():
+        before, held = held, len(secrets()) > 0
+        if before or held:
             gc.collect()

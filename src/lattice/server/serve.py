@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 
@@ -21,6 +22,7 @@ from lattice.base.pauses import LoopPauses
 from lattice.base.process import MANY, settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.base.systemd import Systemd
+from lattice.base.unused_memory import collect_unused
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateView
 from lattice.foundation.own_metrics import OwnMetrics
@@ -94,7 +96,8 @@ async def serve(
             pauses.start()
             systemd.ready(f"serves REST on {config.api.rest_listen}")
             watchdog = Loop("watchdog", systemd.keep_alive, OnFailure.RESTART)
-            async with supervisor.running(watchdog, *_metrics_listener(config.api, own_metrics)):
+            others = (*_metrics_listener(config.api, own_metrics), *_unused_memory(ground))
+            async with supervisor.running(watchdog, *others):
                 await stop.wait()
             systemd.stopping()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
@@ -177,6 +180,14 @@ def _metrics_listener(api: ApiSection, own_metrics: OwnMetrics) -> tuple[Loop, .
         return ()
     endpoint = MetricsEndpoint(address, own_metrics.text, reuse_s=_METRICS_REUSE_S)
     return (Loop("metrics listener", endpoint.run, OnFailure.RESTART),)
+
+
+def _unused_memory(ground: Ground) -> tuple[Loop, ...]:
+    keys = ground.foundation.data_keys
+    if keys is None:
+        return ()
+    run = partial(collect_unused, lambda: keys.cached)
+    return (Loop("unused memory", run, OnFailure.RESTART),)
 
 
 async def _reload(hangup: asyncio.Event, ground: Ground, tls: ListenerTls) -> None:
