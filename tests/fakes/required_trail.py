@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lattice.domain.audit import AuditEntry, AuditEvent, SensitiveAuditRequired, entry_of
+from lattice.domain.audit import (
+    AuditEntry,
+    AuditEvent,
+    AuditOutcome,
+    SensitiveAuditRequired,
+    entry_of,
+)
 
 
 class RequiredTrail:
@@ -14,6 +20,10 @@ class RequiredTrail:
         self.is_away = False
         self.events: list[AuditEvent] = []
         self.noted: list[AuditEvent] = []
+
+    @property
+    def refused(self) -> list[AuditEvent]:
+        return [each for each in self.noted if each.outcome is AuditOutcome.REFUSED]
 
     async def require(self, event: AuditEvent) -> AuditEntry:
         if self.is_away:

@@ -14,7 +14,6 @@ not claimed, what is in it is for nobody.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,7 +27,7 @@ from lattice.access.policy import (
     standing_of,
     takes_shares,
 )
-from lattice.base.caller_address import caller_address
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.allocation import (
@@ -38,20 +37,21 @@ from lattice.domain.allocation import (
     Reference,
     parse_reference,
 )
-from lattice.domain.audit import AuditAct, AuditEvent, AuditOutcome, AuditTrail, NoTrail
 from lattice.domain.families import family, with_attempts, with_elapsed, without_runaways
 from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
 
-_SERVED = {
-    Permission.READ_OUTPUT: AuditAct.LOG_READ,
-    Permission.READ_MEASUREMENTS: AuditAct.METRIC_READ,
-    Permission.ATTACH_ALLOCATION: AuditAct.ATTACH_START,
-    Permission.SWITCH_TELEMETRY: AuditAct.MODE_SWITCH,
-}
-"""What is served of sensitive work only where it ran on claimed nodes, and its act."""
+_SERVED = frozenset(
+    {
+        Permission.READ_OUTPUT,
+        Permission.READ_MEASUREMENTS,
+        Permission.ATTACH_ALLOCATION,
+        Permission.SWITCH_TELEMETRY,
+    }
+)
+"""What is served of sensitive work only where it ran on claimed nodes."""
 PATIENCE_S = 3.0
 """How long a caller that has live data waits for the accounting store."""
 LONGEST_PATIENCE_S = 8.0
@@ -108,10 +108,10 @@ class AllocationFinder:
         clock: Clock,
         shares: Shares | None = None,
         sensitive: SensitiveWork | None = None,
-        trail: AuditTrail | None = None,
+        acts: SensitiveActs | None = None,
     ) -> None:
-        """`trail` records what is refused of sensitive work."""
-        self._trail = trail or NoTrail()
+        """`acts` records what is refused of sensitive work."""
+        self._acts = acts or SensitiveActs()
         self._scheduler = scheduler
         self._clock = clock
         self._shares = shares
@@ -275,6 +275,8 @@ class AllocationFinder:
         if any(self._sensitive.covers(each) for each in families[0]):
             own = sensitive_standing(actor, permission, accounts, allocation)
             if own is None:
+                now_s = self._clock.monotonic()
+                self._acts.refused(actor, permission, allocation, "SensitiveIsolation", now_s)
                 raise isolated(actor, permission, allocation)
             for each in families[0]:
                 self._check_nodes(actor, permission, each)
@@ -286,22 +288,7 @@ class AllocationFinder:
         """Raise if it is sensitive work that ran where its owner had claimed no nodes."""
         if permission not in _SERVED or not (fault := self._sensitive.fault_of(allocation)):
             return
-        self._trail.note(
-            AuditEvent(
-                event=uuid.uuid4().hex,
-                act=_SERVED[permission],
-                outcome=AuditOutcome.REFUSED,
-                sub=actor.sub,
-                user=actor.user,
-                role=actor.role.value,
-                tenant=actor.tenant,
-                allocation=allocation.ref,
-                owner=allocation.user,
-                of_tenant=allocation.tenant,
-                address=caller_address(),
-                detail=fault,
-            )
-        )
+        self._acts.refused(actor, permission, allocation, fault, self._clock.monotonic())
         raise PermissionRefused(
             f"SensitiveIsolation: allocation {allocation.id} is sensitive work, and {fault}.",
             hint="Claim nodes first, and submit with `lattice submit --vcluster NAME`.",

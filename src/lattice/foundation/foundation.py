@@ -167,7 +167,7 @@ class Foundation:
     def __post_init__(self) -> None:
         sensitive = SensitiveWork(self.views, self.claims)
         acts = SensitiveActs(sensitive, self.audit)
-        finder = AllocationFinder(self.scheduler, self.clock, self.shares, sensitive, self.audit)
+        finder = AllocationFinder(self.scheduler, self.clock, self.shares, sensitive, acts)
 
         def access(permission: Permission) -> OutputAccess:
             return OutputAccess(finder, self.reads, self.clock, permission, acts)
