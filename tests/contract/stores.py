@@ -20,10 +20,20 @@ from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.domain.objects import ObjectStore
+from lattice.domain.sealed import DataKey
+from lattice.features.logs.service.sealed_objects import SealedObjects
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.s3_server import SpokenS3
 
-KINDS = ["memory", "folder", "spoken", pytest.param("seaweedfs", marks=pytest.mark.lab)]
+KINDS = [
+    "memory",
+    "folder",
+    "spoken",
+    pytest.param("seaweedfs", marks=pytest.mark.lab),
+    "sealed folder",
+    "sealed spoken",
+    pytest.param("sealed seaweedfs", marks=pytest.mark.lab),
+]
 
 
 @dataclass
@@ -36,7 +46,10 @@ class Place:
 
 @asynccontextmanager
 async def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Place]:
-    if kind == "memory":
+    if kind.startswith("sealed "):
+        async with place_of(kind.removeprefix("sealed "), request, folder) as under:
+            yield _sealed(under)
+    elif kind == "memory":
         fake = InMemoryObjectStore(SystemClock())
         yield Place(fake, lambda: setattr(fake, "away", True))
     elif kind == "folder":
@@ -58,6 +71,32 @@ async def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> A
             yield _switched(S3ObjectStore(place, SystemClock()), shut, doorway.shut)
         finally:
             doorway.open()
+
+
+class OneKey:
+    """The same data key for every allocation."""
+
+    def __init__(self) -> None:
+        self.key = DataKey.new()
+
+    async def existing(self, ref: str) -> DataKey:  # noqa: ARG002
+        return self.key
+
+    async def cluster(self) -> str:
+        return "c1"
+
+
+def _sealed(under: Place) -> Place:
+    """What is put there is sealed in the store below."""
+    keys = OneKey()
+    place = Place(SealedObjects(under.store, keys), lambda: None)
+
+    def cut_off() -> None:
+        under.cut_off()
+        place.store = SealedObjects(under.store, keys)
+
+    place.cut_off = cut_off
+    return place
 
 
 def s3_place(address: str, folder: Path) -> S3Address:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +15,15 @@ from lattice.agent.config import AgentSettings
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logs import LogKind, LogSource
+from lattice.domain.nodejobs import CLOCK_SLACK_S
+from lattice.domain.sealed import DataKey
 from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.collector import Collecting
 from lattice.features.logs.node.feed import LogFeed
+from lattice.features.logs.node.followed import FollowedFile
 from lattice.features.logs.node.intake import OutputAdmission, PastJob, PastJobs
 from lattice.features.logs.node.quota import NO_QUOTA, Budget
 from lattice.features.logs.node.shipper import Shipping
@@ -67,6 +71,7 @@ class LogParts:
             on_closed=self._chunk_closed,
             quota_bytes=config.logs.job_quota_mb * 1024 * 1024 or NO_QUOTA,
         )
+        self.seals = NodeJobSeals(lambda: self.collecting.followed, intake)
         self.feed = LogFeed(
             lambda: self.collecting.followed,
             unread=self.collecting.unread,
@@ -91,6 +96,30 @@ class LogParts:
 
     def _spools(self) -> tuple[StreamSpool, ...]:
         return tuple(self.collecting.spools())
+
+
+class NodeJobSeals:
+    """The port `JobSeals`: the seals of the jobs that are followed."""
+
+    def __init__(
+        self, followed: Callable[[], Iterable[FollowedFile]], intake: LinkedIntake
+    ) -> None:
+        self._followed = followed
+        self._intake = intake
+
+    def key_of(self, allocation: str) -> DataKey | None:
+        for each in self._followed():
+            if each.seal is not None and each.seal.allocation == allocation:
+                return each.seal.key
+        return None
+
+    async def ask(self, job_id: int, started: float) -> JobSeal | None:
+        for each in self._followed():
+            identity = each.identity
+            is_same = identity.job_id == job_id and abs(identity.started - started) < CLOCK_SLACK_S
+            if is_same and each.seal is not None:
+                return each.seal
+        return await self._intake.seal_of(job_id, started)
 
 
 class LinkedIntake:
@@ -119,6 +148,7 @@ class LinkedIntake:
             pids=pids,
             kind=kind.value,
             tell_stored=with_stored,
+            can_seal=True,
         )
         return await self._admission(request)
 
@@ -139,6 +169,7 @@ class LinkedIntake:
                 started=self._servers.to_server_time(started),
                 noted=noted,
                 tell_stored=with_stored,
+                can_seal=True,
             )
         )
         if not admission.since_ms:
@@ -156,8 +187,18 @@ class LinkedIntake:
             for each in answer.stored
         }
         return OutputAdmission(
-            answer.grant, answer.path, stored, answer.noted_since_ms, answer.noted_until_ms
+            answer.grant,
+            answer.path,
+            stored,
+            answer.noted_since_ms,
+            answer.noted_until_ms,
+            _seal_of(answer.seal),
         )
+
+    async def seal_of(self, job_id: int, started: float) -> JobSeal | None:
+        request = pb.GetJobSealRequest(job_id=job_id, started=self._servers.to_server_time(started))
+        answer: pb.JobSeal = await self._ask(lambda stub: stub.GetJobSeal(request, timeout=_ASK_S))
+        return _seal_of(answer)
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         answer: pb.StoredChunk = await self._ask(
@@ -189,6 +230,13 @@ class LinkedIntake:
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
         async with linked_channel(self._dialling, self._address()) as channel:
             return await call(LogIntakeStub(channel))
+
+
+def _seal_of(message: pb.JobSeal) -> JobSeal | None:
+    if not message.key_id:
+        return None
+    key = DataKey(message.key_id, message.secret)
+    return JobSeal(key, message.cluster, message.allocation)
 
 
 def _read_process(pid: int) -> ProcessInfo | None:

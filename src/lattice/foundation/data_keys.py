@@ -57,6 +57,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
     site_key: str
     secret: bytes
     tenant: str
+    account: str
     owner: str
     made: datetime
 
@@ -280,6 +281,7 @@ class DataKeys:
             site_key=wrapped.site_key,
             secret=wrapped.secret,
             tenant=allocation.tenant or "",
+            account=allocation.account,
             owner=allocation.user,
             made=self._clock.now(),
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from lattice.base.choices import one_of
 from lattice.base.errors import Unavailable, UsageError
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logs import LogKind
 from lattice.features.logs.service.chunk_admission import ChunkSlots
 from lattice.features.logs.service.intake import Admitted, LogIntake
@@ -41,6 +42,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             path=admitted.path,
             noted_since_ms=admitted.since_ms,
             noted_until_ms=admitted.until_ms,
+            seal=_seal_message(admitted.seal),
             stored=[
                 pb.StoredStream(
                     kind=each.kind.value,
@@ -63,6 +65,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
                 until=request.noted.until,
                 skip=request.noted.skip,
                 with_stored=request.tell_stored,
+                can_seal=request.can_seal,
             )
         return await self._intake.admit(
             node,
@@ -71,7 +74,12 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             tuple(request.pids),
             kind=one_of(LogKind, request.kind or LogKind.STDOUT, "stream"),
             with_stored=request.tell_stored,
+            can_seal=request.can_seal,
         )
+
+    async def GetJobSeal(self, request: pb.GetJobSealRequest, context: Any) -> pb.JobSeal:
+        seal = await self._intake.seal_of(grpc_peer().name, request.job_id, request.started)
+        return _seal_message(seal)
 
     async def StoreChunk(
         self, request: AsyncIterator[pb.ChunkPart], context: Any
@@ -115,6 +123,17 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             ],
             incomplete=not found.complete,
         )
+
+
+def _seal_message(seal: JobSeal | None) -> pb.JobSeal:
+    if seal is None:
+        return pb.JobSeal()
+    return pb.JobSeal(
+        key_id=seal.key.id,
+        secret=seal.key.secret,
+        cluster=seal.cluster,
+        allocation=seal.allocation,
+    )
 
 
 async def _received(first: bytes, parts: AsyncIterator[pb.ChunkPart], size_bytes: int) -> bytes:

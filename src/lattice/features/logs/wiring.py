@@ -14,6 +14,7 @@ from lattice.base.operation import AnyBinding, BinaryStream
 from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.attempts import AttemptFinder
+from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
 from lattice.features.logs.blocks import ZSTD, BlockWriter
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
@@ -22,13 +23,16 @@ from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.section import LogsSection
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import WorkBounds
-from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.intake import Buckets, LogIntake
+from lattice.features.logs.service.job_seals import JobSealing
+from lattice.features.logs.service.key_retention import KeyRetention
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.records import BLOCKS, PACKED_BLOCKS
 from lattice.features.logs.service.retention import Removals, Retention
 from lattice.features.logs.service.seal import Seals
+from lattice.features.logs.service.sealed_objects import ObjectsByAllocation, SealedObjects
 from lattice.features.logs.service.search_process import SearchProcesses
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
@@ -85,13 +89,16 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     Without an object store nothing is kept, so nothing can be read. `seal_keys` are public keys of
     earlier seals.
     """
-    nodes, objects = foundation.nodes, foundation.objects
-    if objects is None:
+    nodes, ordinary = foundation.nodes, foundation.objects
+    if ordinary is None:
         return Wiring()
+    objects, buckets, key_retention = _stores(foundation, ordinary)
     signer = nodes.signer if nodes else None
     seals = Seals(objects, signer, (*(signer.public_keys if signer else ()), *seal_keys))
     summaries = Summaries(objects, foundation.scheduler, foundation.clock, seals)
-    retention = Retention(objects, foundation.scheduler, foundation.clock, section.rules)
+    retention = Retention(
+        ordinary, foundation.scheduler, foundation.clock, section.rules, key_retention
+    )
     loops = _keeping(foundation, summaries, retention)
     if nodes is None:
         return Wiring(loops=loops, reloads=(Reload("logs", partial(_reload, retention)),))
@@ -107,6 +114,8 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         seals,
         summaries.note,
         section.job_quota_bytes,
+        JobSealing(foundation.data_keys, foundation.sensitive),
+        buckets,
     )
     feeds = Feeds(nodes.streams, nodes.signer, clock, finder.of)
     search = SearchProcesses()
@@ -143,6 +152,18 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         loops=loops,
         close=close,
     )
+
+
+def _stores(
+    foundation: Foundation, ordinary: ObjectStore
+) -> tuple[ObjectStore, Buckets, KeyRetention | None]:
+    """Where logs are read, where chunks are put, and what destroys keys."""
+    bucket, keys = foundation.sensitive_objects, foundation.data_keys
+    if bucket is None or keys is None:
+        return ordinary, Buckets(ordinary, None), None
+    sealed = SealedObjects(bucket, keys)
+    retention = KeyRetention(keys, bucket, foundation.audit, foundation.clock)
+    return ObjectsByAllocation(ordinary, sealed, keys), Buckets(ordinary, sealed), retention
 
 
 def raw_logs(service: LogService) -> Callable[[GuardedRoutes[Actor], aio.Server], None]:

@@ -29,6 +29,7 @@ class AdmitOutputRequest(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     TELL_STORED_FIELD_NUMBER: _builtins.int
     NOTED_FIELD_NUMBER: _builtins.int
+    CAN_SEAL_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started: _builtins.float
     """When it began on this node, in seconds since 1970, by the servers' clock."""
@@ -36,6 +37,8 @@ class AdmitOutputRequest(_message.Message):
     """Which file is meant, for a job that is over: stdout or stderr."""
     tell_stored: _builtins.bool
     """Whether to say what is stored already: an agent that remembers need not ask."""
+    can_seal: _builtins.bool
+    """Whether the agent seals sensitive output. From one that can't, it is not taken."""
     @_builtins.property
     def pids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Whose descriptors to look at. None: the job is over, and Slurm's own word names the file."""
@@ -53,14 +56,69 @@ class AdmitOutputRequest(_message.Message):
         kind: _builtins.str = ...,
         tell_stored: _builtins.bool = ...,
         noted: Global___NotedOutput | None = ...,
+        can_seal: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["noted", b"noted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "noted", b"noted", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_seal", b"can_seal", "job_id", b"job_id", "kind", b"kind", "noted", b"noted", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AdmitOutputRequest: _TypeAlias = AdmitOutputRequest  # noqa: Y015
+
+@_typing.final
+class GetJobSealRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    started: _builtins.float
+    """When it began on this node, in seconds since 1970, by the servers' clock."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        started: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetJobSealRequest: _TypeAlias = GetJobSealRequest  # noqa: Y015
+
+@_typing.final
+class JobSeal(_message.Message):
+    """What seals the output of a sensitive job. Without a key the job is not sensitive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.bytes
+    secret: _builtins.bytes
+    cluster: _builtins.str
+    allocation: _builtins.str
+    """The allocation: its id with the time of its first submit."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.bytes = ...,
+        secret: _builtins.bytes = ...,
+        cluster: _builtins.str = ...,
+        allocation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "cluster", b"cluster", "key_id", b"key_id", "secret", b"secret"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobSeal: _TypeAlias = JobSeal  # noqa: Y015
 
 @_typing.final
 class NotedOutput(_message.Message):
@@ -95,6 +153,7 @@ class AdmittedOutput(_message.Message):
     STORED_FIELD_NUMBER: _builtins.int
     NOTED_SINCE_MS_FIELD_NUMBER: _builtins.int
     NOTED_UNTIL_MS_FIELD_NUMBER: _builtins.int
+    SEAL_FIELD_NUMBER: _builtins.int
     grant: _builtins.str
     path: _builtins.str
     """For a job that is over: the file that Slurm names. The grant holds for this path alone."""
@@ -107,6 +166,10 @@ class AdmittedOutput(_message.Message):
     def stored(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredStream]:
         """What the store has of this job's output on this node already."""
 
+    @_builtins.property
+    def seal(self) -> Global___JobSeal:
+        """Of a sensitive job: what is read of it is sealed before it is written anywhere."""
+
     def __init__(
         self,
         *,
@@ -115,10 +178,11 @@ class AdmittedOutput(_message.Message):
         stored: _abc.Iterable[Global___StoredStream] | None = ...,
         noted_since_ms: _builtins.int = ...,
         noted_until_ms: _builtins.int = ...,
+        seal: Global___JobSeal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seal", b"seal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "noted_since_ms", b"noted_since_ms", "noted_until_ms", b"noted_until_ms", "path", b"path", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "noted_since_ms", b"noted_since_ms", "noted_until_ms", b"noted_until_ms", "path", b"path", "seal", b"seal", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,11 @@ class LogIntakeStub(object):
                 request_serializer=lattice_dot_v1_dot_logs__pb2.ChunkPart.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_logs__pb2.StoredChunk.FromString,
                 _registered_method=True)
+        self.GetJobSeal = channel.unary_unary(
+                '/lattice.v1.LogIntake/GetJobSeal',
+                request_serializer=lattice_dot_v1_dot_logs__pb2.GetJobSealRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_logs__pb2.JobSeal.FromString,
+                _registered_method=True)
         self.ListNodeJobs = channel.unary_unary(
                 '/lattice.v1.LogIntake/ListNodeJobs',
                 request_serializer=lattice_dot_v1_dot_logs__pb2.ListNodeJobsRequest.SerializeToString,
@@ -70,6 +75,13 @@ class LogIntakeServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetJobSeal(self, request, context):
+        """What seals a job that runs on this node, or ran there and is not all stored yet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNodeJobs(self, request, context):
         """Jobs that ran on this node since a moment: an agent that was away asks what it missed.
         """
@@ -89,6 +101,11 @@ def add_LogIntakeServicer_to_server(servicer, server):
                     servicer.StoreChunk,
                     request_deserializer=lattice_dot_v1_dot_logs__pb2.ChunkPart.FromString,
                     response_serializer=lattice_dot_v1_dot_logs__pb2.StoredChunk.SerializeToString,
+            ),
+            'GetJobSeal': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJobSeal,
+                    request_deserializer=lattice_dot_v1_dot_logs__pb2.GetJobSealRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_logs__pb2.JobSeal.SerializeToString,
             ),
             'ListNodeJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodeJobs,
@@ -151,6 +168,33 @@ class LogIntake(object):
             '/lattice.v1.LogIntake/StoreChunk',
             lattice_dot_v1_dot_logs__pb2.ChunkPart.SerializeToString,
             lattice_dot_v1_dot_logs__pb2.StoredChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJobSeal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.LogIntake/GetJobSeal',
+            lattice_dot_v1_dot_logs__pb2.GetJobSealRequest.SerializeToString,
+            lattice_dot_v1_dot_logs__pb2.JobSeal.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class LogIntakeStub:
     """May the output of this job be read here, and as whom? The grant is for the node's helper."""
     StoreChunk: _grpc.StreamUnaryMultiCallable[_logs_pb2.ChunkPart, _logs_pb2.StoredChunk]
     """One chunk, in parts; answered when it is stored for good."""
+    GetJobSeal: _grpc.UnaryUnaryMultiCallable[_logs_pb2.GetJobSealRequest, _logs_pb2.JobSeal]
+    """What seals a job that runs on this node, or ran there and is not all stored yet."""
     ListNodeJobs: _grpc.UnaryUnaryMultiCallable[_logs_pb2.ListNodeJobsRequest, _logs_pb2.NodeJobList]
     """Jobs that ran on this node since a moment: an agent that was away asks what it missed."""
 
@@ -49,6 +51,8 @@ class LogIntakeAsyncStub(LogIntakeStub):
     """May the output of this job be read here, and as whom? The grant is for the node's helper."""
     StoreChunk: _aio.StreamUnaryMultiCallable[_logs_pb2.ChunkPart, _logs_pb2.StoredChunk]  # type: ignore[assignment]
     """One chunk, in parts; answered when it is stored for good."""
+    GetJobSeal: _aio.UnaryUnaryMultiCallable[_logs_pb2.GetJobSealRequest, _logs_pb2.JobSeal]  # type: ignore[assignment]
+    """What seals a job that runs on this node, or ran there and is not all stored yet."""
     ListNodeJobs: _aio.UnaryUnaryMultiCallable[_logs_pb2.ListNodeJobsRequest, _logs_pb2.NodeJobList]  # type: ignore[assignment]
     """Jobs that ran on this node since a moment: an agent that was away asks what it missed."""
 
@@ -70,6 +74,14 @@ class LogIntakeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_logs_pb2.StoredChunk, _abc.Awaitable[_logs_pb2.StoredChunk]]:
         """One chunk, in parts; answered when it is stored for good."""
+
+    @_abc_1.abstractmethod
+    def GetJobSeal(
+        self,
+        request: _logs_pb2.GetJobSealRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_logs_pb2.JobSeal, _abc.Awaitable[_logs_pb2.JobSeal]]:
+        """What seals a job that runs on this node, or ran there and is not all stored yet."""
 
     @_abc_1.abstractmethod
     def ListNodeJobs(

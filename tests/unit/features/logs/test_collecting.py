@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.base.errors import DataUnavailable, LatticeError, NotFound, Unavailable
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import (
@@ -28,6 +29,7 @@ from lattice.domain.nodejobs import (
     WatchPause,
 )
 from lattice.domain.outputs import OutputHolder
+from lattice.domain.sealed import DataKey
 from lattice.features.logs.node import collector as module
 from lattice.features.logs.node import missed
 from lattice.features.logs.node import opener as opening
@@ -58,6 +60,7 @@ class Server:
         """Of each question which jobs ended here."""
         self.path = ""
         """The file that Slurm names."""
+        self.seal: JobSeal | None = None
 
     async def admit(
         self, job_id: int, started: float, pids: Sequence[int], *,
@@ -66,7 +69,7 @@ class Server:
         self.asked.append((started, tuple(pids), kind, with_stored))
         await self._answer()
         path = "" if pids or kind is LogKind.STDERR else self.path
-        return OutputAdmission(str(job_id), path)
+        return OutputAdmission(str(job_id), path, seal=self.seal)
 
     async def admit_noted(
         self, job_id: int, started: float, *, until: float = 0.0, skip: int = 0,
@@ -75,12 +78,16 @@ class Server:
         self.asked.append((started, with_stored))
         await self._answer()
         self.noted.append((until, skip))
-        return OutputAdmission(str(job_id), since_ms=1)
+        return OutputAdmission(str(job_id), since_ms=1, seal=self.seal)
 
     async def _answer(self) -> None:
         await self.hangs.wait()
         if self.error is not None:
             raise self.error
+
+    async def seal_of(self, job_id: int, started: float) -> JobSeal | None:  # noqa: ARG002
+        await self._answer()
+        return self.seal
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         raise AssertionError(parts)
@@ -392,3 +399,82 @@ async def test_a_process_that_the_node_knows_to_be_unreadable_is_not_looked_at(s
         site.appear()
         await until(lambda: STEPD in looked)
     assert TASK not in looked
+
+
+def _seal() -> JobSeal:
+    return JobSeal(DataKey.new(), "c1", "7@1700000000")
+
+
+def _on_disk(site: Site) -> bytes:
+    files = [each for each in sorted(site.folder.rglob("*")) if each.is_file()]
+    return b"".join(each.read_bytes() for each in files)
+
+
+async def test_a_sensitive_job_is_captured_once_its_key_is_there_and_nothing_is_lost(
+    site: Site,
+) -> None:
+    site.server.error = Unavailable("The key service does not answer.")
+    site.server.seal = _seal()
+    site.out.write_text("patient 4711\n")
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: bool(site.outputs.noted))
+        site.add("patient 4712\n")
+        await asyncio.sleep(0.05)
+        assert streams(agent) == {}
+        assert b"patient" not in _on_disk(site)
+        site.server.error = None
+        await until(lambda: streams(agent) == {"stdout 0.0": b"patient 4711\npatient 4712\n"})
+        site.end()
+        await until(lambda: over(agent))
+    assert b"patient" not in _on_disk(site)
+
+
+async def test_an_agent_that_restarts_without_a_key_service_captures_nothing(site: Site) -> None:
+    site.server.seal = _seal()
+    site.out.write_text("patient 4711\n")
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"patient 4711\n"})
+    site.server.error = Unavailable("The key service does not answer.")
+    site.add("patient 4712\n")
+    async with site.agent() as agent:
+        site.appear()
+        await asyncio.sleep(0.1)
+        assert streams(agent) == {}
+        site.server.error = None
+        await until(lambda: streams(agent) == {"stdout 0.0": b"patient 4711\npatient 4712\n"})
+    assert b"patient" not in _on_disk(site)
+
+
+async def test_what_is_left_of_a_sensitive_job_that_ended_meanwhile_waits_for_its_key(
+    site: Site,
+) -> None:
+    site.server.seal = _seal()
+    site.out.write_text("patient 4711\n")
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"patient 4711\n"})
+    site.server.error = Unavailable("The key service does not answer.")
+    site.outputs.held.clear()
+    site.out.unlink()
+    site.jobs.jobs = {}
+    async with site.agent() as agent:
+        await asyncio.sleep(0.1)
+        assert streams(agent) == {}
+        site.server.error = None
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"patient 4711\n"}
+
+
+async def test_what_is_sealed_with_a_destroyed_key_is_removed_from_the_disk(site: Site) -> None:
+    site.server.seal = _seal()
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"one\n"})
+    site.server.seal = None
+    site.server.error = DataUnavailable("There is no data key of 7: it was destroyed.")
+    site.outputs.held.clear()
+    site.jobs.jobs = {}
+    async with site.agent() as agent:
+        await until(lambda: not agent.followed and not [*site.folder.glob("7-*")])

@@ -17,7 +17,7 @@ from lattice.features.logs.node import openchunk
 from lattice.features.logs.node.feedmessages import TEXT_BYTES
 from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.tail import MOST_AT_ONCE
-from tests.unit.features.logs.test_spool import LateFrame
+from tests.unit.features.logs.test_spool import PLAIN, LateFrame
 
 
 def lines(mark: bytes, size: int = MOST_AT_ONCE) -> bytes:
@@ -37,7 +37,7 @@ def killed(folder: Path) -> OpenChunk:
     """The chunk as the next process finds it, if this one were killed now."""
     copy = folder.with_name(folder.name + "+")
     shutil.copytree(folder, copy)
-    return OpenChunk(copy, Position())
+    return OpenChunk(copy, Position(), PLAIN)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_read_fits_in_a_frame_and_in_a_message() -> None:
 @pytest.mark.spec("LOG-3")
 def test_text_that_is_being_compressed_survives_a_kill(folder: Path) -> None:
     first, second, third = lines(b"a"), lines(b"b"), lines(b"c", 1000)
-    with closing(OpenChunk(folder, Position())) as chunk:
+    with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
         chunk.add(first, 1)
         chunk.start_frame(LateFrame)
         chunk.add(second, 2)
@@ -72,7 +72,7 @@ def test_text_that_is_being_compressed_survives_a_kill(folder: Path) -> None:
 @pytest.mark.spec("LOG-3")
 def test_tails_take_turns_and_stay_small(folder: Path) -> None:
     written = b""
-    with closing(OpenChunk(folder, Position())) as chunk:
+    with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
         for number in range(10):
             text = lines(b"%d" % number)
             chunk.add(text, number + 1)
@@ -89,7 +89,7 @@ def test_tails_take_turns_and_stay_small(folder: Path) -> None:
 
 def test_a_piece_that_does_not_fit_begins_the_next_frame(folder: Path) -> None:
     sizes = (100_000, 100_000, 100_000, 200_000, 16)
-    with closing(OpenChunk(folder, Position())) as chunk:
+    with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
         for number, size in enumerate(sizes):
             chunk.add(lines(b"%d" % number, size), number)
         chunk.make_frame()
@@ -97,7 +97,7 @@ def test_a_piece_that_does_not_fit_begins_the_next_frame(folder: Path) -> None:
 
 
 def test_late_text_has_frames_of_its_own(folder: Path) -> None:
-    with closing(OpenChunk(folder, Position())) as chunk:
+    with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
         chunk.add(b"late\n", 1, late=True)
         chunk.add(b"live\n", 2)
         chunk.make_frame()
@@ -116,7 +116,7 @@ def test_a_frame_that_finds_no_room_is_written_later(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         append(file, *parts)
 
-    with closing(OpenChunk(folder, Position())) as chunk:
+    with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
         chunk.add(first, 1)
         monkeypatch.setattr(openchunk, "append", full)
         for _ in range(3):

@@ -28,6 +28,7 @@ from lattice.domain.logchunk import (
     pack_marks,
 )
 from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position, StreamName
+from lattice.domain.objects import ObjectStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
@@ -82,6 +83,7 @@ class Site:
         feeds = Feeds(NoNodes(), None, self.clock, AttemptFinder(self.scheduler, self.clock).of)  # type: ignore[arg-type]
         self.state = InMemoryStateStore(self.clock)
         sharing = sharing_parts(self.state)
+        stored = self.stored()
         self.reading = LogService(
             self.scheduler,
             OutputAccess(
@@ -89,13 +91,15 @@ class Site:
                 sharing.notes,
                 self.clock,
             ),
-            Archive(
-                self.objects, Seals(self.objects, signer, signer.public_keys) if signer else None
-            ),
+            Archive(stored, Seals(stored, signer, signer.public_keys) if signer else None),
             feeds,
             self.clock,
-            removals=Removals(self.objects),
+            removals=Removals(stored),
         )
+
+    def stored(self) -> ObjectStore:
+        """What is read."""
+        return self.objects
 
     def ms(self, seconds: float) -> int:
         return int((self.began.timestamp() + seconds) * 1000)
@@ -146,7 +150,7 @@ class Site:
             key = (
                 f"physics/research/7/logs/{stamp}-1/{kind.value}/{node}/chunk_{number:06d}.log.zst"
             )
-            await self.objects.put(key, stored + index_frame(index))
+            await self.stored().put(key, stored + index_frame(index))
             at = at.past(whole)
 
     async def page(self, **query: Any) -> LogPage:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lattice.base import failpoints
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import ChunkIndex, compress, frames_of, verify
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
 from lattice.features.logs.node import openchunk, spool
@@ -29,9 +30,12 @@ from lattice.features.logs.node.capture import Stream
 from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
+from lattice.features.logs.node.stream_seal import StreamSeal
 from lattice.features.logs.node.tail import MOST_AT_ONCE, FileTail
+from lattice.features.logs.service.job_seals import opened_chunk
 from tests.nesting import DEEP
 
+PLAIN = StreamSeal(None, "n1", LogKind.STDOUT, "batch")
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 FAILPOINTS = (
     "spool.mark.written",
@@ -79,6 +83,8 @@ class Writer:
 class Spooling(RuleBasedStateMachine):
     """One stream, its file, its spool and the store."""
 
+    seal: JobSeal | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self._room = TemporaryDirectory()
@@ -114,8 +120,9 @@ class Spooling(RuleBasedStateMachine):
         self._start()
 
     def _start(self) -> None:
-        kept = StreamSpool(self.folder / "spool", HEAD)
-        tail = FileTail(os.open(self.writer.path, os.O_RDONLY), kept.mark, kept.end.offset)
+        kept = StreamSpool(self.folder / "spool", HEAD, seal=self.seal)
+        descriptor = os.open(self.writer.path, os.O_RDONLY)
+        tail = FileTail(descriptor, kept.mark, kept.end.offset, kept.seal.digest_key)
         self.stream = Stream(tail, kept, late=False)
 
     def _act(self, act: object) -> None:
@@ -197,7 +204,8 @@ class Spooling(RuleBasedStateMachine):
             if not waiting:
                 return
             number, path = waiting[0]
-            content = path.read_bytes()
+            sent, _ = self.stream.spool.read_closed(number, path)
+            content = opened_chunk(self.seal, "n1", "stdout", "batch", number, sent)
             index = verify(content)
             if not self.chunks or index.begin == self.chunks[-1].end:
                 assert index.before == len(self.chunks)
@@ -236,6 +244,10 @@ class Spooling(RuleBasedStateMachine):
             whole += b"".join(each.text for each in pieces)
         assert (self.expected + self.unread_in_file).startswith(whole)
         assert len(whole) == max(self.stream.spool.end.offset, len(self.store))
+        self.check_disk()
+
+    def check_disk(self) -> None:
+        """What a sealed stream adds to this."""
 
 
 Spooling.TestCase.settings = settings(stateful_step_count=25)
@@ -377,7 +389,7 @@ def test_a_frame_whose_entry_was_torn_is_read_again(tmp_path: Path, index: bytes
     stored = compress(b"one\ntwo\n")
     (tmp_path / "open.frames").write_bytes(stored)
     (tmp_path / "open.index").write_bytes(index % len(stored))
-    with closing(OpenChunk(tmp_path, Position())) as chunk:
+    with closing(OpenChunk(tmp_path, Position(), PLAIN)) as chunk:
         assert (chunk.end, chunk.frames) == (Position(), [])
         chunk.add(b"one\n", 1000)
         assert [each.text for each in chunk.pieces(0)] == [b"one\n"]
@@ -387,7 +399,7 @@ def test_a_frame_that_is_shorter_than_its_entry_says_is_read_again(tmp_path: Pat
     stored = compress(b"one\ntwo\n")
     (tmp_path / "open.frames").write_bytes(stored)
     (tmp_path / "open.index").write_bytes(ENTRY % (len(stored) + 1, b"2,[8,5]"))
-    with closing(OpenChunk(tmp_path, Position())) as chunk:
+    with closing(OpenChunk(tmp_path, Position(), PLAIN)) as chunk:
         assert (chunk.end, chunk.frames) == (Position(), [])
 
 
@@ -396,12 +408,12 @@ def test_a_frame_that_is_shorter_than_its_entry_says_is_read_again(tmp_path: Pat
 )
 def test_a_gap_whose_entry_was_torn_is_left_out(tmp_path: Path, index: bytes) -> None:
     (tmp_path / "open.index").write_bytes(index)
-    with closing(OpenChunk(tmp_path, Position())) as chunk:
+    with closing(OpenChunk(tmp_path, Position(), PLAIN)) as chunk:
         assert chunk.gaps == []
 
 
 def test_a_tail_without_a_date_is_read_again(tmp_path: Path) -> None:
     record = struct.pack("<QQIIB", 0, 2**60, 3, zlib.crc32(b"abc"), 0) + b"abc"
     (tmp_path / "open.tail").write_bytes(record)
-    with closing(OpenChunk(tmp_path, Position())) as chunk:
+    with closing(OpenChunk(tmp_path, Position(), PLAIN)) as chunk:
         assert chunk.end == Position()

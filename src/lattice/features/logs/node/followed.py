@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob, StepId, WatchPause
 from lattice.features.logs.node.capture import JobCapture
 from lattice.features.logs.node.file_journal import Noting
@@ -43,6 +44,8 @@ class FollowedFile:
     """True if Slurm had no such job at the last request for its files."""
     stored: Mapping[StreamKey, StoredChunk] = field(default_factory=dict)
     """What the store had of the job at the first request."""
+    seal: JobSeal | None = None
+    """What seals the job's output, once a server has answered; None if it is not sensitive."""
 
     @property
     def noticed_late(self) -> bool:

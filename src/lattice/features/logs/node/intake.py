@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logs import LogKind, LogSource
 from lattice.features.logs.node.spool import StoredChunk
 from lattice.wire.v1 import logs_pb2 as pb
@@ -21,6 +22,8 @@ class OutputAdmission:
     since_ms: int = 0
     until_ms: int = 0
     """For noted files: the range of their writers' start times, as the grant has it."""
+    seal: JobSeal | None = None
+    """What seals the output; None if the job is not sensitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ class Intake(Protocol):
         with_stored: bool = False,
     ) -> OutputAdmission:
         """Request a grant for noted files. `until`: when the job ended here; 0: unknown."""
+
+    async def seal_of(self, job_id: int, started: float) -> JobSeal | None:
+        """What seals the output of a job; None if it is not sensitive."""
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         """Store a chunk; returns its number in the store."""

@@ -2,7 +2,9 @@
 
 - open.frames: compressed frames.
 - open.index: their entries, and gaps, one JSON line each.
-- open.tail, open.tail2: plain text that is in no frame yet, in records with the time of reading.
+- open.tail, open.tail2: text that is in no frame yet, in records with the time of reading.
+
+Frames and records of sensitive jobs are sealed, one by one (`stream_seal`).
 
 All text goes through a tail, so it is on disk before anybody gets it and before it is compressed.
 The tails take turns: while the text of one is compressed, the other takes new text. A frame has
@@ -45,10 +47,11 @@ from lattice.domain.logchunk import (
 from lattice.domain.logs import LATEST_MS, Gap, GapCause, Piece, Position
 from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.durable import append
+from lattice.features.logs.node.stream_seal import StreamSeal
 from lattice.features.logs.node.tail import MOST_AT_ONCE
 
 _RECORD = struct.Struct("<QQIIB")
-"""A record of a tail: offset, time in ms, length, CRC-32 of the text, late."""
+"""A record of a tail: offset, time in ms, length and CRC-32 as written, late."""
 _TAILS = ("tail", "tail2")
 
 
@@ -103,8 +106,9 @@ class _StartedFrame:
 class OpenChunk:
     """Used by one thread."""
 
-    def __init__(self, folder: Path, begin: Position) -> None:
+    def __init__(self, folder: Path, begin: Position, seal: StreamSeal) -> None:
         """Continues with the files in the folder, if they begin at `begin`."""
+        self._seal = seal
         names = ("frames", "index", *_TAILS)
         self._paths = {name: folder / f"open.{name}" for name in names}
         self.begin = begin
@@ -153,8 +157,10 @@ class OpenChunk:
             part = text[begin : begin + FRAME_BYTES]
             if not self._fits(len(part), late=late):
                 self.start_frame(start)
-            record = _RECORD.pack(self.end.offset, time_ms, len(part), zlib.crc32(part), late)
-            append(self._tails[0], record, part)
+            offset = self.end.offset
+            written = self._seal.text(part, offset, time_ms, late=late)
+            record = _RECORD.pack(offset, time_ms, len(written), zlib.crc32(written), late)
+            append(self._tails[0], record, written)
             self._take(part, time_ms, late=late)
             failpoint("spool.tail.written")
 
@@ -215,12 +221,13 @@ class OpenChunk:
         if started is None:
             return
         stored, frame = started.stored.result(), started.entry()
-        append(self._files["frames"], stored)
+        offset = self._frames_end.offset
+        append(self._files["frames"], self._seal.frame(stored, offset, frame))
         failpoint("spool.frame.written")
         try:
-            append(self._files["index"], _line(_FrameEntry(self._frames_end.offset, frame)))
+            append(self._files["index"], _line(_FrameEntry(offset, frame)))
         except OSError:
-            self._files["frames"].truncate(self.stored_bytes)
+            self._files["frames"].truncate(self._written_bytes)
             raise
         failpoint("spool.frame.indexed")
         self._count_frame(frame, stored)
@@ -233,6 +240,15 @@ class OpenChunk:
         self._frames_end = _after(self._frames_end, frame)
         self.stored_bytes += len(stored)
         self._digest.update(stored)
+
+    @property
+    def _written_bytes(self) -> int:
+        """The size of its frames on disk."""
+        return self.stored_bytes + len(self.frames) * self._seal.part_bytes
+
+    def read_frames(self) -> bytes:
+        """All frames, one after the other. Raises `BadChunk` if one does not open."""
+        return b"".join(self._read(each, at, begin) for each, at, begin in self._placed())
 
     def copy_frames(self, target: int) -> None:
         """Write all frames, one after the other, to a descriptor. They need no memory here."""
@@ -254,15 +270,27 @@ class OpenChunk:
 
     def stored_frame(self, offset: int) -> tuple[PlacedFrame, bytes] | None:
         """The frame with the text at an offset; None if that is in no frame."""
-        at, stored_at = self.begin, 0
-        for frame in self.frames:
+        stored_at = 0
+        for frame, at, written_at in self._placed():
             if at.offset <= offset < at.offset + frame.plain_bytes:
-                with self._paths["frames"].open("rb", buffering=0) as file:
-                    stored = os.pread(file.fileno(), frame.stored_bytes, stored_at)
+                stored = self._read(frame, at, written_at)
                 return PlacedFrame(frame, at, stored_at), stored
-            at = _after(at, frame)
             stored_at += frame.stored_bytes
         return None
+
+    def _placed(self) -> Iterator[tuple[Frame, Position, int]]:
+        """Each frame, where its text begins, and where it is in the file."""
+        at, written_at = self.begin, 0
+        for frame in self.frames:
+            yield frame, at, written_at
+            at = _after(at, frame)
+            written_at += frame.stored_bytes + self._seal.part_bytes
+
+    def _read(self, frame: Frame, at: Position, written_at: int) -> bytes:
+        with self._paths["frames"].open("rb", buffering=0) as file:
+            size = frame.stored_bytes + self._seal.part_bytes
+            written = os.pread(file.fileno(), size, written_at)
+        return self._seal.open_frame(written, at.offset, frame)
 
     def _pending(self) -> Iterator[Piece]:
         """The text that is in no frame yet."""
@@ -299,7 +327,7 @@ class OpenChunk:
     def _recover_frames(self) -> None:
         data = _content(self._paths["frames"])
         valid_index, valid_frames = b"", b""
-        stored_at = 0
+        written_at = 0
         for line, entry in _entries(_content(self._paths["index"])):
             if isinstance(entry, _GapEntry):
                 if entry.offset < self.begin.offset:
@@ -308,15 +336,17 @@ class OpenChunk:
                 self.gaps.append(Gap(at, entry.cause, entry.lost_bytes, entry.time_ms))
                 self._begin_at(entry.time_ms)
             else:
-                stored = data[stored_at : stored_at + entry.frame.stored_bytes]
-                stored_at += len(stored)
+                size = entry.frame.stored_bytes + self._seal.part_bytes
+                written = data[written_at : written_at + size]
+                written_at += len(written)
                 if entry.offset < self.begin.offset:
                     # Of a closed chunk; the process was killed before it cleared these files.
                     continue
-                if len(stored) != entry.frame.stored_bytes:
+                if len(written) != size:
                     break
                 try:
                     check_marks(entry.frame)
+                    stored = self._seal.open_frame(written, entry.offset, entry.frame)
                     text = expand(stored, entry.frame)
                 except BadChunk:
                     break
@@ -324,7 +354,7 @@ class OpenChunk:
                     break
                 if entry.frame.lines != text.count(b"\n"):
                     break
-                valid_frames += stored
+                valid_frames += written
                 self._count_frame(entry.frame, stored)
                 self._begin_at(entry.frame.marks[1])
             valid_index += line
@@ -348,8 +378,8 @@ class OpenChunk:
         while begin + _RECORD.size <= len(data):
             offset, time_ms, size, crc, late = _RECORD.unpack_from(data, begin)
             record = data[begin : begin + _RECORD.size + size]
-            text = record[_RECORD.size :]
-            if not size or len(text) != size or zlib.crc32(text) != crc:
+            written = record[_RECORD.size :]
+            if not size or len(written) != size or zlib.crc32(written) != crc:
                 break
             if offset > self.end.offset or time_ms > LATEST_MS:
                 break
@@ -357,7 +387,11 @@ class OpenChunk:
             if offset < self.end.offset:
                 # Its frame was made; the process was killed before it cleared the tail.
                 continue
-            if not self._fits(size, late=bool(late)):
+            try:
+                text = self._seal.open_text(written, offset, time_ms, late=bool(late))
+            except BadChunk:
+                break
+            if not text or not self._fits(len(text), late=bool(late)):
                 break
             self._take(text, time_ms, late=bool(late))
             self._begin_at(time_ms)

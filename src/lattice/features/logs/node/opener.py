@@ -11,10 +11,11 @@ import asyncio
 import itertools
 import logging
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, Unavailable, UsageError
+from lattice.base.errors import DataUnavailable, LatticeError, Unavailable, UsageError
 from lattice.base.impatience import PATIENCE_S, ImpatientReader
 from lattice.base.impatience_threads import Stuck, ThreadProgress
 from lattice.domain.logs import GapCause, LogKind, LogSource
@@ -157,6 +158,7 @@ class Opening:
             with_stored=not followed.folder.exists(),
         )
         followed.unknown = False
+        followed.seal = followed.seal or admission.seal
         return admission
 
     async def _take(
@@ -204,12 +206,11 @@ class Opening:
             path=file.path,
             labelled=named.labelled,
         )
-        spool = StreamSpool(
-            followed.folder / f"{kind.value}-{source}", head, stored.get((kind, source))
-        )
+        folder = followed.folder / f"{kind.value}-{source}"
+        spool = StreamSpool(folder, head, stored.get((kind, source)), followed.seal)
         age_s = self._clock.now().timestamp() - identity.started
         late = age_s > _ATTENTIVE_S or followed.ended
-        tail = FileTail(file.fd, spool.mark, spool.end.offset)
+        tail = FileTail(file.fd, spool.mark, spool.end.offset, spool.seal.digest_key)
         followed.capture.add(Stream(tail, spool, late=late))
 
     async def open_named(self, kind: LogKind, followed: FollowedFile) -> None:
@@ -234,6 +235,7 @@ class Opening:
                 skip=skip,
                 with_stored=not skip,
             )
+            followed.seal = followed.seal or admission.seal
             stored = admission.stored or stored
             followed.stored = stored or followed.stored
             opened = await self._opener.open_noted(
@@ -247,12 +249,25 @@ class Opening:
         followed.noting.all_opened()
 
     async def open_left(self, followed: FollowedFile) -> None:
-        """Send what was read of files that can't be opened any more, and end their streams."""
-        for head in await asyncio.to_thread(followed.left):
+        """Send what was read of files that can't be opened any more, and end their streams.
+
+        What is sealed with a key that was destroyed is removed: nobody can read it.
+        """
+        left = await asyncio.to_thread(followed.left)
+        if followed.seal is None and any(each.sealed for each in left):
+            identity = followed.identity
+            try:
+                followed.seal = await self._intake.seal_of(identity.job_id, identity.started)
+            except DataUnavailable as error:
+                report_trouble(followed, error.message)
+                await asyncio.to_thread(shutil.rmtree, followed.folder, ignore_errors=True)
+                return
+        for head in left:
             await asyncio.to_thread(self._add_left_stream, followed, head)
 
     def _add_left_stream(self, followed: FollowedFile, head: StreamHead) -> None:
-        spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
+        folder = followed.folder / f"{head.kind.value}-{head.source}"
+        spool = StreamSpool(folder, head, seal=followed.seal if head.sealed else None)
         if not spool.over:
             now_ms = int(self._stamps.now().timestamp() * 1000)
             spool.add_gap(GapCause.UNREADABLE, None, now_ms)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from lattice.base.errors import LatticeError, PermissionRefused, UsageError
 from lattice.base.failpoints import failpoint
-from lattice.domain.logchunk import BadChunk, ChunkIndex, read_index
+from lattice.domain.logchunk import BadChunk, ChunkIndex
 from lattice.features.logs.node.intake import Intake
 from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
 from lattice.wire.v1 import logs_pb2 as pb
@@ -73,9 +73,8 @@ class Shipping:
             if not waiting:
                 continue
             number, path = waiting[0]
-            content = await asyncio.to_thread(path.read_bytes)
             try:
-                index = read_index(content, len(content))
+                content, index = await asyncio.to_thread(spool.read_closed, number, path)
             except BadChunk:
                 _log.exception("a chunk of job %d is torn", spool.head.job_id)
                 continue

@@ -6,33 +6,37 @@
 - 000007.chunk: a closed chunk, exactly the object to store.
 - open.*: the open chunk (`openchunk`).
 
+Of a sensitive job the text in it is sealed (`stream_seal`). A folder that is sealed though the job
+is not sensitive, or the other way, is emptied: the text is read again from the job's file.
+
 A `SpoolReader` reads it forwards, for a listener that is late or slow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 import threading
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from lattice.base.failpoints import failpoint
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import (
     CHUNK_BYTES,
-    TAIL_BYTES,
     BadChunk,
     ChunkIndex,
     PlacedFrame,
     expand,
     gap_records,
     index_frame,
-    index_size,
     pieces_of,
     read_index,
 )
@@ -40,6 +44,7 @@ from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Positi
 from lattice.features.logs.node.compressor import StartCompression, compress_now
 from lattice.features.logs.node.durable import replace, sync_folder
 from lattice.features.logs.node.openchunk import OpenChunk, pieces_from
+from lattice.features.logs.node.stream_seal import ChunkFile, StreamSeal
 from lattice.features.logs.node.tail import FileMark
 
 CHUNK_AGE_MS = 5 * 60 * 1000
@@ -59,6 +64,8 @@ class StreamHead:
     source: LogSource
     path: str = ""
     labelled: bool = False
+    sealed: bool = False
+    """True if the folder has sealed text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +97,22 @@ def mark_of(folder: Path) -> FileMark | None:
 class StreamSpool:
     """One stream's folder. One thread writes; another may send closed chunks."""
 
-    def __init__(self, folder: Path, head: StreamHead, stored: StoredChunk | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        head: StreamHead,
+        stored: StoredChunk | None = None,
+        seal: JobSeal | None = None,
+    ) -> None:
         """`stored` is what the server has, for a node with a lost or new folder."""
+        head = dataclasses.replace(head, sealed=seal is not None)
+        before = head_of(folder)
+        if before is not None and before.sealed != head.sealed:
+            shutil.rmtree(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self.head = head
+        self.seal = StreamSeal(seal, head.node, head.kind, str(head.source))
         if not (folder / "head.json").exists():
             replace(folder / "head.json", msgspec.json.encode(head))
         self.stored = _read(folder / "stored.json", StoredChunk) or stored or StoredChunk()
@@ -104,7 +122,8 @@ class StreamSpool:
         self.over = self.stored.last
         """True once its last chunk is closed."""
         self._newest_gaps: deque[Gap] = deque(maxlen=_MOST_GAPS)
-        self._open = OpenChunk(folder, self._recover_closed(self.stored.position))
+        begin = self._recover_closed(self.stored.position)
+        self._open = OpenChunk(folder, begin, self.seal)
         self._newest_gaps += self._open.gaps
 
     @property
@@ -208,8 +227,12 @@ class StreamSpool:
     def _write_chunk(self, index: bytes) -> None:
         unfinished = self.folder / "open.sealed"
         with unfinished.open("wb") as file:
-            self._open.copy_frames(file.fileno())
-            file.write(index)
+            if self.seal.is_sealed:
+                content = self._open.read_frames() + index
+                file.write(self.seal.chunk(self._number + 1, content))
+            else:
+                self._open.copy_frames(file.fileno())
+                file.write(index)
             file.flush()
             failpoint("spool.chunk.sealed")
             os.fsync(file.fileno())
@@ -224,6 +247,12 @@ class StreamSpool:
         """Chunks that wait to be stored, in order. Safe from another thread."""
         found = sorted(self.folder.glob("[0-9]*.chunk"))
         return [(int(each.stem), each) for each in found]
+
+    def read_closed(self, number: int, path: Path) -> tuple[bytes, ChunkIndex]:
+        """A closed chunk as it is sent, and its index. Raises `BadChunk`."""
+        content = path.read_bytes()
+        chunk = self.seal.open_chunk(number, content)
+        return content, read_index(chunk, len(chunk))
 
     def took(self, number: int, stored: StoredChunk) -> None:
         """The object store has this chunk: record that, then delete the chunk here."""
@@ -244,9 +273,17 @@ class StreamSpool:
             closed = self.closed()
         for _, path in closed:
             with suppress(OSError, BadChunk):
-                found = _pieces_in_chunk(path.read_bytes(), offset)
+                found = self._pieces_in_chunk(path, offset)
                 if found:
                     return found
+        return []
+
+    def _pieces_in_chunk(self, path: Path, offset: int) -> list[Piece]:
+        with ChunkFile(path, self.seal) as chunk:
+            for placed in chunk.index().placed():
+                if placed.begin.offset <= offset < placed.end.offset:
+                    text = expand(_stored(chunk, placed), placed.frame)
+                    return pieces_from(pieces_of(placed, text), offset)
         return []
 
     def stored_frame(self, offset: int) -> tuple[PlacedFrame, bytes] | None:
@@ -281,8 +318,8 @@ class StreamSpool:
         (self.folder / "open.sealed").unlink(missing_ok=True)
         for number, path in self.closed():
             try:
-                content = path.read_bytes()
-                index = read_index(content, len(content))
+                with ChunkFile(path, self.seal) as chunk:
+                    index = chunk.index()
             except (OSError, BadChunk):
                 index = None
             if index is None or index.begin != begin or number <= self._number:
@@ -298,7 +335,7 @@ class StreamSpool:
 
 @dataclass(slots=True)
 class _HeldChunk:
-    file: BinaryIO
+    file: ChunkFile
     frames: tuple[PlacedFrame, ...]
     number: int
     """The frame that was read last: the next request is mostly for the next one."""
@@ -313,7 +350,7 @@ class _HeldChunk:
         return None
 
     def stored(self, placed: PlacedFrame) -> bytes:
-        return os.pread(self.file.fileno(), placed.frame.stored_bytes, placed.stored_at)
+        return _stored(self.file, placed)
 
 
 class SpoolReader:
@@ -343,7 +380,7 @@ class SpoolReader:
             return self._spool.stored_frame(offset)
         try:
             return placed, self._held.stored(placed)
-        except OSError:
+        except (OSError, BadChunk):
             self.close()
             return None
 
@@ -368,7 +405,8 @@ class SpoolReader:
     def _hold(self, offset: int) -> bool:
         for _, path in self._spool.closed():
             with suppress(OSError, BadChunk):
-                file, frames = _opened(path)
+                file = ChunkFile(path, self._spool.seal)
+                frames = _frames(file)
                 if frames and frames[0].begin.offset <= offset < frames[-1].end.offset:
                     self.close()
                     self._held = _HeldChunk(file, frames, 0)
@@ -377,17 +415,17 @@ class SpoolReader:
         return False
 
 
-def _opened(path: Path) -> tuple[BinaryIO, tuple[PlacedFrame, ...]]:
-    file = path.open("rb", buffering=0)
+def _frames(file: ChunkFile) -> tuple[PlacedFrame, ...]:
     try:
-        size = os.fstat(file.fileno()).st_size
-        tail = os.pread(file.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES))
-        if (needed := index_size(tail)) > len(tail):
-            tail = os.pread(file.fileno(), needed, max(0, size - needed))
-        return file, tuple(read_index(tail, size).placed())
+        return tuple(file.index().placed())
     except BaseException:
         file.close()
         raise
+
+
+def _stored(chunk: ChunkFile, placed: PlacedFrame) -> bytes:
+    """A frame of a chunk, compressed."""
+    return chunk.read(placed.stored_at, placed.stored_at + placed.frame.stored_bytes)
 
 
 def _read(file: Path, kind: type[_T]) -> _T | None:
@@ -395,12 +433,3 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
-
-
-def _pieces_in_chunk(chunk: bytes, offset: int) -> list[Piece]:
-    index = read_index(chunk, len(chunk))
-    for placed in index.placed():
-        if placed.begin.offset <= offset < placed.end.offset:
-            stored = chunk[placed.stored_at :][: placed.frame.stored_bytes]
-            return pieces_from(pieces_of(placed, expand(stored, placed.frame)), offset)
-    return []

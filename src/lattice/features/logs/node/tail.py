@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import hmac
 import os
 import threading
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ class FileMark:
     inode: int
     head_bytes: int = 0
     head: str = ""
-    """SHA-256 of its first `head_bytes` bytes."""
+    """SHA-256 of its first `head_bytes` bytes; with a key if the job is sensitive."""
     file_begin: int = 0
     stream_begin: int = 0
     """The byte at `file_begin` of the file is the one at `stream_begin` of the stream."""
@@ -79,11 +80,15 @@ class NoTail:
 class FileTail:
     """A descriptor and the position in it. This object closes the descriptor."""
 
-    def __init__(self, descriptor: int, mark: FileMark | None, offset: int) -> None:
+    def __init__(
+        self, descriptor: int, mark: FileMark | None, offset: int, digest_key: bytes = b""
+    ) -> None:
         """`mark` is what was recorded of the file at this stream's `offset`.
 
-        Without a mark the stream is this file from its first byte on.
+        Without a mark the stream is this file from its first byte on. With `digest_key` nobody
+        can guess from the mark what the file begins with.
         """
+        self._digest_key = digest_key
         self._descriptor = descriptor
         self._open = threading.Lock()
         """Held while another thread reads: a closed descriptor's number may be another file's."""
@@ -185,7 +190,7 @@ class FileTail:
             return False
         if not mark.head_bytes:
             return True
-        return _head(self._descriptor, mark.head_bytes) == mark.head
+        return self._head(mark.head_bytes) == mark.head
 
     def _has_hole(self, found: os.stat_result) -> bool:
         return bool(self.mark.stream_begin) and found.st_blocks * _BLOCK < found.st_size
@@ -222,12 +227,14 @@ class FileTail:
         size = min(HEAD_BYTES, mark.file_offset(self.offset))
         if size <= mark.head_bytes:
             return
-        self.mark = replace(mark, head_bytes=size, head=_head(self._descriptor, size))
+        self.mark = replace(mark, head_bytes=size, head=self._head(size))
+
+    def _head(self, size: int) -> str:
+        text = os.pread(self._descriptor, size, 0)
+        if not self._digest_key:
+            return hashlib.sha256(text).hexdigest()
+        return hmac.digest(self._digest_key, text, "sha256").hex()
 
 
 Tail: TypeAlias = FileTail | NoTail
 """The source of a stream."""
-
-
-def _head(descriptor: int, size: int) -> str:
-    return hashlib.sha256(os.pread(descriptor, size, 0)).hexdigest()

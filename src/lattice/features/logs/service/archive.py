@@ -32,6 +32,7 @@ from lattice.features.logs.service.indexes import Indexes
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.ranges import ChunkRange, StoredRange
 from lattice.features.logs.service.seal import BrokenSeal, Seals
+from lattice.features.logs.service.sealed_objects import ChangedObject
 from lattice.features.logs.service.stored import NotInOrder, StoredStream
 
 _FEW = 4
@@ -140,7 +141,7 @@ class Archive:
         """The chunk in this object; None if it is not a chunk, or differs from its seal."""
         found = await self.indexes.read(info)
         if found is None or not _is_of_node(info, found[0]):
-            checks.is_missing(info.key)
+            checks.is_missing(info.key, is_changed=info.key in self.indexes.changed)
             return None
         index, digest = found
         if not checks.holds(info.key, digest):
@@ -306,18 +307,20 @@ class Archive:
                 reading, task = coming.popleft()
                 async for each in (await task).frames_from(begin, form_of):
                     yield each
-        except (BadChunk, NoObject):
+        except (BadChunk, NoObject) as fault:
             # This iterator ends before the chunk; the next one has it as lost.
-            await self._lose(stream, reading.chunk)
+            await self._lose(stream, reading.chunk, is_changed=isinstance(fault, ChangedObject))
         finally:
             for _, task in coming:
                 task.cancel()
             await asyncio.gather(*(task for _, task in coming), return_exceptions=True)
 
-    async def _lose(self, stream: StoredStream, chunk: ChunkRange) -> None:
+    async def _lose(self, stream: StoredStream, chunk: ChunkRange, *, is_changed: bool) -> None:
         if stream.objects:
             await self._resolve_all(stream)
-        stream.lose(chunk, tampered=stream.checks.covers(chunk.key))
+        if is_changed:
+            stream.checks.is_missing(chunk.key, is_changed=True)
+        stream.lose(chunk, tampered=is_changed or stream.checks.covers(chunk.key))
 
     async def _resolve_all(self, stream: StoredStream) -> None:
         found = await self._read_all(stream.folder, stream.objects, stream.checks)

@@ -83,9 +83,9 @@ class Checks:
         self._changed.add(key)
         return False
 
-    def is_missing(self, key: str) -> None:
-        """Note that the object is not a chunk any more."""
-        if key in self._chunks:
+    def is_missing(self, key: str, *, is_changed: bool = False) -> None:
+        """Note that the object is not a chunk any more, or that its own seal shows a change."""
+        if is_changed or key in self._chunks:
             self._changed.add(key)
 
     def covers(self, key: str) -> bool:

@@ -12,6 +12,7 @@ from lattice.base.turns import in_few_threads
 from lattice.domain.logchunk import BadChunk, ChunkIndex, index_size, read_index
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore
 from lattice.features.logs.service.seal import index_digest
+from lattice.features.logs.service.sealed_objects import ChangedObject
 
 _AT_ONCE = 16
 _TAIL_BYTES = 4 * 1024
@@ -29,6 +30,8 @@ class Indexes:
         self._cache: OrderedDict[str, tuple[ChunkIndex, str] | None] = OrderedDict()
         self._numbers = 0
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self.changed: set[str] = set()
+        """Sealed objects that did not open when they were last read."""
 
     async def of(self, info: ObjectInfo) -> ChunkIndex | None:
         """The index; None if the object is not a chunk. Raises `Unavailable`."""
@@ -47,6 +50,11 @@ class Indexes:
                 if index_size(tail) > len(tail):
                     tail, size = await self._objects.read_end(info.key, index_size(tail))
                 found = await in_few_threads(_both, tail, size)
+                self.changed.discard(info.key)
+            except ChangedObject:
+                # Not cached: somebody may put back what it was.
+                self.changed.add(info.key)
+                return None
             except (BadChunk, NoObject):
                 # Not written by Lattice, or being removed.
                 pass

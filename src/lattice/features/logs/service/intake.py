@@ -18,6 +18,7 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.base.failpoints import failpoint
 from lattice.domain.attempts import AttemptFinder, EndedAttempts, NotKnownYet
 from lattice.domain.grant import Act
+from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import (
     LARGEST_CHUNK_BYTES,
     TAIL_BYTES,
@@ -30,13 +31,16 @@ from lattice.domain.nodejobs import CLOCK_SLACK_S
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
+from lattice.domain.sealed import sealed_bytes
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.chunk_admission import NO_QUOTA, Expected, StoredQuota
+from lattice.features.logs.service.job_seals import JobSealing, opened_chunk
 from lattice.features.logs.service.log_keys import AttemptName, name_of
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 
 _STORE_S = 1.0
+_LARGEST_SENT_BYTES = sealed_bytes(LARGEST_CHUNK_BYTES)
 _MOST_NUMBERS = 1000
 _AGENT = "agent:"
 
@@ -61,6 +65,27 @@ class Admitted:
     since_ms: int = 0
     until_ms: int = 0
     """For noted files: the range of their writers' start times."""
+    seal: JobSeal | None = None
+    """What seals the output; None if the job is not sensitive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Where chunks are put. What is sealed has a bucket of its own, or none."""
+
+    ordinary: ObjectStore
+    sealed: ObjectStore | None
+
+    def of(self, seal: JobSeal | None) -> ObjectStore:
+        """Raises `Unavailable` if there is none."""
+        if seal is None:
+            return self.ordinary
+        if self.sealed is None:
+            raise Unavailable(
+                "This server has no bucket for sensitive work.",
+                hint="An administrator sets sensitive.bucket.",
+            )
+        return self.sealed
 
 
 class LogIntake:
@@ -77,8 +102,15 @@ class LogIntake:
         seals: Seals,
         on_last: Callable[[AttemptName], None] = lambda _: None,
         quota_bytes: int = NO_QUOTA,
+        sealing: JobSealing | None = None,
+        buckets: Buckets | None = None,
     ) -> None:
-        """`on_last` is called when a stream has its last chunk."""
+        """`on_last` is called when a stream has its last chunk.
+
+        `buckets` are where chunks are put: those of sealed jobs, and all others.
+        """
+        self._sealing = sealing or JobSealing()
+        self._buckets = buckets or Buckets(objects, None)
         self.quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
         self._finder = finder
@@ -99,6 +131,7 @@ class LogIntake:
         *,
         kind: LogKind = LogKind.STDOUT,
         with_stored: bool = False,
+        can_seal: bool = False,
     ) -> Admitted:
         """A grant for the node's helper to open the output of a job that Slurm has there.
 
@@ -108,6 +141,7 @@ class LogIntake:
         name = await self._named(node, job_id, started)
         if pids and self._expected.is_long_over(name):
             raise self._no_grant(node, f"job {job_id} is over, so no process of it writes")
+        seal = await self._seal(node, name, can_seal=can_seal)
         stored: tuple[AdmittedStream, ...] = ()
         if with_stored:
             looking = self._stored(name, node)
@@ -116,14 +150,14 @@ class LogIntake:
         if pids:
             digest = digest_of(OpenOutput(tuple(pids)))
         elif await self._expected.is_complete(name, node):
-            return Admitted("", "", stored)
+            return Admitted("", "", stored, seal=seal)
         else:
             named = await self._files.of(job_id)
             path = named.files.get(kind, "") if named.host == node else ""
             if not path:
-                return Admitted("", "", stored)
+                return Admitted("", "", stored, seal=seal)
             digest = digest_of(OpenOutputFile(path))
-        return Admitted(self._sign(node, job_id, name, digest), path, stored)
+        return Admitted(self._sign(node, job_id, name, digest), path, stored, seal=seal)
 
     async def admit_noted(
         self,
@@ -134,6 +168,7 @@ class LogIntake:
         until: float = 0.0,
         skip: int = 0,
         with_stored: bool = False,
+        can_seal: bool = False,
     ) -> Admitted:
         """A grant for the files that the helper noted of this attempt there.
 
@@ -142,6 +177,7 @@ class LogIntake:
         name = await self._named(node, job_id, started)
         if await self._expected.is_complete(name, node):
             raise self._no_grant(node, f"job {job_id} is over, and all its output there is stored")
+        seal = await self._seal(node, name, can_seal=can_seal)
         stored = await self._stored(name, node) if with_stored else ()
         ended = name.attempt.ended
         ends = [until] if until > 0 else []
@@ -152,7 +188,20 @@ class LogIntake:
         if question.fault():
             raise UsageError("No such moments are granted.")
         grant = self._sign(node, job_id, name, digest_of(question))
-        return Admitted(grant, "", stored, since_ms, until_ms)
+        return Admitted(grant, "", stored, since_ms, until_ms, seal)
+
+    async def seal_of(self, node: str, job_id: int, started: float) -> JobSeal | None:
+        """What seals a job that runs on this node, or ran there and is not all stored yet."""
+        name = await self._named(node, job_id, started)
+        if await self._expected.is_complete(name, node):
+            raise self._no_grant(node, f"job {job_id} is over, and all its output there is stored")
+        return await self._seal(node, name, can_seal=True)
+
+    async def _seal(self, node: str, name: AttemptName, *, can_seal: bool) -> JobSeal | None:
+        seal = await self._sealing.of(name.allocation)
+        if seal is not None and not can_seal:
+            raise self._no_grant(node, "the job is sensitive, and this agent can't seal its output")
+        return seal
 
     async def _named(self, node: str, job_id: int, started: float) -> AttemptName:
         """The attempt; `Unavailable` while Slurm may still report it."""
@@ -176,7 +225,7 @@ class LogIntake:
         size_bytes: int,
     ) -> None:  # fmt: skip
         """Return if such a chunk may be sent; called before its bytes are read."""
-        if not 0 < size_bytes <= LARGEST_CHUNK_BYTES:
+        if not 0 < size_bytes <= _LARGEST_SENT_BYTES:
             raise UsageError("A chunk of that size is not taken.")
         try:
             LogKind(kind), LogSource.parse(source)
@@ -203,16 +252,24 @@ class LogIntake:
         Unexpected chunks are refused: a complete stream stays as it is.
         """
         try:
+            name = await self._named(node, job_id, started)
+        except NotFound:
+            raise self._refusal(node, f"job {job_id} did not run there") from None
+        seal = await self._sealing.of(name.allocation)
+        try:
+            content = await asyncio.to_thread(
+                opened_chunk, seal, node, kind, source, number, content
+            )
+        except PermissionRefused as error:
+            self._journal.refused("StoreChunk", node, error.message)
+            raise
+        try:
             index = await asyncio.to_thread(verify, content)
             announced = (node, job_id, LogKind(kind), str(LogSource.parse(source)))
         except (BadChunk, BadSource, ValueError) as fault:
             raise self._refusal(node, f"not a chunk: {fault}") from None
         if (index.node, index.job_id, index.kind, index.source) != announced or number < 1:
             raise self._refusal(node, "the chunk is of another stream than was said")
-        try:
-            name = await self._named(node, job_id, started)
-        except NotFound:
-            raise self._refusal(node, f"job {job_id} did not run there") from None
         reason = await self._expected.refusal(name, index)
         if reason:
             held = await self._held(name, index, number, content)
@@ -223,7 +280,7 @@ class LogIntake:
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
             failpoint("intake.verified")
-            is_new = await self._objects.put_new(key, content)
+            is_new = await self._buckets.of(seal).put_new(key, content)
             if is_new:
                 self.quota.added(name, node, len(content))
             if is_new or await self._is_same(key, content):

@@ -20,6 +20,7 @@ import msgspec
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
 from lattice.domain.attempts import attempts_of
+from lattice.domain.logchunk import BadChunk
 from lattice.domain.logs import LogKind, StreamName
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.scheduler import Scheduler
@@ -231,7 +232,11 @@ class Summaries:
         more of them.
         """
         key = f"{name.prefix}/{METADATA}"
-        before = await self._read(key)
+        try:
+            before = await self._read(key)
+        except BadChunk as fault:
+            _log.error("%s is left as it is: %s", key, fault)
+            return True
         if before is not None:
             return await self._enter_late(name, key, before)
         for _ in range(_TRIES):

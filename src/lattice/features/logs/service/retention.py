@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
@@ -91,12 +92,30 @@ class _StoredAttempt:
         return max(each.modified for each in self.objects)
 
 
+class SealedRetention(Protocol):
+    """The bucket of sensitive work, and the retention of its keys."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The bucket as it is."""
+
+    async def sweep(self, days_of: Callable[[str], int], unfinished: Callable[[str], bool]) -> int:
+        """Destroy the keys that nothing needs."""
+
+
 class Retention:
     """Removes logs that are older than their tenant's retention."""
 
     def __init__(
-        self, objects: ObjectStore, scheduler: Scheduler, clock: Clock, rules: RetentionRules
+        self,
+        objects: ObjectStore,
+        scheduler: Scheduler,
+        clock: Clock,
+        rules: RetentionRules,
+        keys: SealedRetention | None = None,
     ) -> None:
+        """`keys` has the bucket of sensitive work, which is swept in the same way."""
+        self._keys = keys
         self._objects = objects
         self._scheduler = scheduler
         self._clock = clock
@@ -125,18 +144,27 @@ class Retention:
     async def sweep(self) -> None:
         """Scan the store once. Raises `Unavailable`."""
         self.counts.sweeps_total += 1
-        for folder in await self._objects.folders(""):
+        await self._sweep_store(self._objects)
+        if self._keys is not None:
+            await self._sweep_store(self._keys.objects)
+            unfinished = self._unfinished()
+            await self._keys.sweep(self.rules.of, lambda each: _whole_job(each) in unfinished)
+
+    async def _sweep_store(self, objects: ObjectStore) -> None:
+        for folder in await objects.folders(""):
             tenant = unescaped(folder.rstrip("/"))
             days = self.rules.of(tenant)
             if days:
-                await self._sweep_tenant(folder, tenant, days)
+                await self._sweep_tenant(objects, folder, tenant, days)
 
-    async def _sweep_tenant(self, folder: str, tenant: str, days: int) -> None:
+    async def _sweep_tenant(
+        self, objects: ObjectStore, folder: str, tenant: str, days: int
+    ) -> None:
         limit = self._clock.now() - timedelta(days=days)
         unfinished = self._unfinished()
-        async for attempt in _attempts(self._objects, folder):
+        async for attempt in _attempts(objects, folder):
             if attempt.newest < limit and _whole_job(attempt.allocation) not in unfinished:
-                await self._remove(attempt, tenant, days)
+                await self._remove(objects, attempt, tenant, days)
 
     def _unfinished(self) -> set[str]:
         """Jobs that are unfinished in Slurm; an array or het job counts as a whole."""
@@ -150,7 +178,9 @@ class Retention:
             _whole_job(each.id) for each in reading.cluster.allocations if not each.state.finished
         }
 
-    async def _remove(self, attempt: _StoredAttempt, tenant: str, days: int) -> None:
+    async def _remove(
+        self, objects: ObjectStore, attempt: _StoredAttempt, tenant: str, days: int
+    ) -> None:
         size_bytes = sum(each.size_bytes for each in attempt.objects)
         removed = Removed(
             tenant=tenant,
@@ -160,12 +190,13 @@ class Retention:
             objects=len(attempt.objects),
             stored_bytes=size_bytes,
         )
+        # Of sensitive work too: the note has nothing of the text, and outlives the data key.
         await self._objects.put_new(f"{attempt.prefix}{REMOVED}", msgspec.json.encode(removed))
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def delete(key: str) -> None:
             async with turns:
-                await self._objects.delete(key)
+                await objects.delete(key)
 
         await asyncio.gather(*(delete(each.key) for each in attempt.objects))
         self.counts.attempts_removed_total += 1
@@ -221,8 +252,8 @@ async def _attempts(objects: ObjectStore, folder: str) -> AsyncIterator[_StoredA
 
 
 def _whole_job(allocation: str) -> str:
-    """`12` for `12`, `12_7`, `12_[1-9]` and `12+1`."""
-    return allocation.partition("_")[0].partition("+")[0]
+    """`12` for `12`, `12_7`, `12_[1-9]`, `12+1` and `12@1772366400`."""
+    return allocation.partition("@")[0].partition("_")[0].partition("+")[0]
 
 
 def _moment(value: bytes) -> float:

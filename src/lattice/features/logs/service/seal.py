@@ -95,7 +95,7 @@ class Seals:
             read = msgspec.json.decode(content, type=_Metadata)
         except NoObject:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BadChunk):
             raise BrokenSeal(f"{METADATA} can't be read") from None
         if read.seal is None:
             return None
@@ -111,6 +111,9 @@ class Seals:
             await self._objects.read_end(f"{name.prefix}/{METADATA}", 1)
         except NoObject:
             return
+        except BadChunk:
+            # It is there, and was changed.
+            pass
         seal = self._signed(_LATE_MARK, [_late_line(key, index_digest(content))])
         if seal is not None:
             await self._objects.put_new(_late_key(name, key), msgspec.json.encode(seal))
@@ -121,7 +124,9 @@ class Seals:
             content = await self._objects.read(_late_key(name, key))
             seal = msgspec.json.decode(content, type=Seal)
             self._check(seal, _LATE_MARK, [_late_line(key, digest)])
-        except (NoObject, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BrokenSeal):
+        except (NoObject, BadChunk, BrokenSeal):
+            return False
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False
         return True
 
