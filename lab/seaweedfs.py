@@ -29,6 +29,9 @@ from lab.room import Room
 from lab.users import ENGINE_USER
 
 BUCKET = "lattice"
+AUDIT_BUCKET = "lattice-audit"
+SENSITIVE_BUCKET = "lattice-sensitive"
+_BUCKETS = (BUCKET, AUDIT_BUCKET, SENSITIVE_BUCKET)
 ACCESS_KEY = "LATTICEKEY"
 SECRET_KEY = "lattice-secret-of-the-lab"
 _GRPC_PORT = 14_000
@@ -45,7 +48,7 @@ _IDENTITIES = {
         {
             "name": "lattice",
             "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-            "actions": [f"{action}:{BUCKET}" for action in _ALL],
+            "actions": [f"{action}:{bucket}" for bucket in _BUCKETS for action in _ALL],
         },
     ]
 }
@@ -54,7 +57,7 @@ _KEY_ENCRYPTION_KEY = "0123456789abcdef" * 4
 
 
 class SeaweedFS:
-    """`process` is the handle; the bucket exists once it is up."""
+    """`process` is the handle; the buckets exist once it is up."""
 
     name = "seaweedfs"
 
@@ -108,14 +111,15 @@ class SeaweedFS:
             socket.unlink()
 
     def _healthy(self) -> bool:
-        return self._network.answers(f"{self.endpoint}/healthz") and self._has_bucket()
+        answers = self._network.answers(f"{self.endpoint}/healthz")
+        return answers and all(map(self._has_bucket, _BUCKETS))
 
-    def _has_bucket(self) -> bool:
+    def _has_bucket(self, bucket: str) -> bool:
         """Make the bucket: a folder of the filer, which needs no signed request.
 
         The filer answers 500 until it has found its master, some time after the gateway is well.
         """
-        folder = f"http://127.0.0.1:{SEAWEED_FILER_PORT}/buckets/{BUCKET}/"
+        folder = f"http://127.0.0.1:{SEAWEED_FILER_PORT}/buckets/{bucket}/"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         request = urllib.request.Request(folder, method="POST")
         try:

@@ -42,7 +42,7 @@ VCLUSTER_KINDS = {
     "service": "service",
     "interactive": "interactive",
 }
-"""The partition `sensitive` has no view: the server refuses one until sensitive work is offered."""
+"""The partition `sensitive` has a view only where `lab.sensitive` gives it one."""
 
 
 class Server:

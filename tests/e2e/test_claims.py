@@ -14,13 +14,13 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def alice(lab: Lab) -> Person:
-    return Person(lab, "alice").logged_in("sensitive:claim")
+def alice(sensitive_lab: Lab) -> Person:
+    return Person(sensitive_lab, "alice").logged_in("sensitive:claim")
 
 
 @pytest.fixture(scope="module")
-def bob(lab: Lab) -> Person:
-    return Person(lab, "bob").logged_in("sensitive:claim")
+def bob(sensitive_lab: Lab) -> Person:
+    return Person(sensitive_lab, "bob").logged_in("sensitive:claim")
 
 
 @pytest.fixture(autouse=True)

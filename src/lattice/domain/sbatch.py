@@ -13,6 +13,7 @@ TAKES_VALUE = {letter: bool(colons) for letter, colons in re.findall(r"([A-Za-z]
 
 # The short form, the long one, and how far getopt lets people shorten that.
 JOB_NAME, COMMENT = ("-J", "--job-name", 5), ("", "--comment", 5)
+PARTITION, QOS, RESERVATION = ("-p", "--partition", 6), ("-q", "--qos", 4), ("", "--reservation", 5)
 
 
 def is_option(word: str, option: tuple[str, str, int]) -> bool:
@@ -38,6 +39,21 @@ def short_options(word: str) -> str:
         if TAKES_VALUE.get(letter, True):
             break
     return letters
+
+
+def option_value(words: Sequence[str], option: tuple[str, str, int]) -> str:
+    """The value of an option, the last one if it stands twice; empty if it is not there."""
+    value = ""
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        if not is_option(word, option):
+            continue
+        if word.startswith("--"):
+            _, equals, given = word.partition("=")
+        else:
+            given = word[len(short_options(word)) + 1 :]
+            equals = given
+        value = given if equals else following
+    return value
 
 
 def script_options(script: str) -> tuple[str, ...]:

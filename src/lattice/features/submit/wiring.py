@@ -21,6 +21,7 @@ def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
         foundation.clock,
         limits=foundation.limits,
         journal=foundation.journal,
+        claims=foundation.claims,
     )
     return Wiring(
         bindings=(

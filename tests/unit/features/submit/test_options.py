@@ -23,6 +23,8 @@ VIEWS = Vclusters(
     (
         Vcluster("hpc", VclusterKind.HPC, "batch"),
         Vcluster("night", VclusterKind.SERVICE, "batch", "low"),
+        Vcluster("clinic", VclusterKind.SENSITIVE, "vault"),
+        Vcluster("secret", VclusterKind.SENSITIVE, "batch", "high"),
     )
 )
 
@@ -173,3 +175,58 @@ def test_a_scripts_own_words() -> None:
 @given(st.text())
 def test_any_script_can_be_looked_at(script: str) -> None:
     script_options(script)
+
+
+@pytest.mark.spec("AUDIT-1")
+def test_sensitive_work_runs_in_the_reservations_of_claims() -> None:
+    request = SubmitRequest(script="#!/bin/sh\n#SBATCH --reservation=other\n", vcluster="clinic")
+    made = sbatch_options(request, VIEWS, "", ("lattice-claim-1", "lattice-claim-2"))
+    assert made == ("--partition=vault", "--reservation=lattice-claim-1,lattice-claim-2")
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--reservation=other",),
+        ("--res", "other"),
+        ("-p", "batch"),
+        ("-pbatch",),
+        ("--partition=batch",),
+        ("-Hq", "high"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_leads_sensitive_work_elsewhere(words: tuple[str, ...]) -> None:
+    request = SubmitRequest(script="#!/bin/sh\n", vcluster="clinic", options=words)
+    with pytest.raises(UsageError, match="can't go with a vCluster for sensitive work"):
+        sbatch_options(request, VIEWS, "", ("lattice-claim-1",))
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (("-p", "vault"), ""),
+        (("-pvault",), ""),
+        (("-Hpvault",), ""),
+        (("--partition=batch,vault",), ""),
+        (("--part", "vault"), ""),
+        (("-p", "batch", "-q", "high"), ""),
+        ((), "#SBATCH -p vault"),
+        ((), "#SBATCH --partition=vault"),
+        (("--qos=high",), "#SBATCH --partition batch"),
+    ],
+)
+def test_a_partition_for_sensitive_work_takes_its_vcluster(
+    words: tuple[str, ...], script: str
+) -> None:
+    with pytest.raises(UsageError, match="is for sensitive work"):
+        options(script=f"#!/bin/sh\n{script}\n", options=words)
+
+
+@pytest.mark.parametrize(
+    "words", [("-p", "batch"), ("--partition=batch", "--qos=low"), ("-p", "other"), ()]
+)
+def test_other_partitions_are_chosen_as_before(words: tuple[str, ...]) -> None:
+    assert options(options=words) == words

@@ -18,10 +18,12 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.domain.allocation import Array, State
+from lattice.domain.claim import ClaimStep, NodeClaim
 from lattice.domain.submission import ProgramRefused, Unsure
-from lattice.domain.vcluster import Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.service.submissions import SubmitService, waits
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import allocation, populated
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -352,3 +354,41 @@ async def test_slurm_is_looked_at_again_after_an_act(site: Site) -> None:
     assert site.scheduler.looked_again == before + 1
     await site.service.submit(ALICE, ASKED, KEY)
     assert site.scheduler.looked_again == before + 2
+
+
+VAULT = Vclusters((Vcluster("vault", VclusterKind.SENSITIVE, "vault"),))
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize(
+    "held",
+    [
+        (),
+        (node_claim("bob", "n1"),),
+        (node_claim("alice", "n1", step=ClaimStep.CLAIMING),),
+        (node_claim("alice", "n1", step=ClaimStep.RELEASING),),
+    ],
+    ids=["none", "another's", "not made yet", "being released"],
+)
+async def test_sensitive_work_is_not_submitted_without_a_claim(
+    site: Site, held: tuple[NodeClaim, ...]
+) -> None:
+    service = SubmitService(
+        site.scheduler, site.gate, site.store, VAULT, site.clock, claims=FixedClaims(held)
+    )
+    with pytest.raises(PermissionRefused, match=r"SensitiveIsolation: vault .* you hold none"):
+        await service.submit(ALICE, replace(ASKED, vcluster="vault"))
+    assert site.count == 0
+    await service.submit(ALICE, ASKED)
+
+
+@pytest.mark.spec("AUDIT-1")
+async def test_sensitive_work_is_submitted_to_the_nodes_of_the_claim(site: Site) -> None:
+    claims = FixedClaims((node_claim("alice", "n1"), node_claim("bob", "n2", claim_id="b" * 12)))
+    service = SubmitService(site.scheduler, site.gate, site.store, VAULT, site.clock, claims=claims)
+    await service.submit(ALICE, replace(ASKED, vcluster="vault"))
+    _, question, _ = site.gate.submitted[0]
+    assert "--reservation=lattice-claim-c0ffee000001" in question.options
+    claims.away = True
+    with pytest.raises(Unavailable):
+        await service.submit(ALICE, replace(ASKED, vcluster="vault"))

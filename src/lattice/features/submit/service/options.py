@@ -16,12 +16,16 @@ from lattice.domain.labels import Marks, check_labels, write_comment
 from lattice.domain.sbatch import (
     COMMENT,
     JOB_NAME,
+    PARTITION,
+    QOS,
+    RESERVATION,
     TAKES_VALUE,
     is_option,
+    option_value,
     script_options,
     short_options,
 )
-from lattice.domain.vcluster import Vclusters
+from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
 
 _SLURM_TIME = re.compile(r"[0-9:-]+|UNLIMITED|INFINITE", re.IGNORECASE)
@@ -36,15 +40,25 @@ _REFUSED = (
 )
 
 
-def sbatch_options(request: SubmitRequest, views: Vclusters, key: str) -> tuple[str, ...]:
-    """The options for `sbatch`. `key` is the digest of an idempotency key. Raises `UsageError`."""
+def sbatch_options(
+    request: SubmitRequest, views: Vclusters, key: str, reservations: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The options for `sbatch`. `key` is the digest of an idempotency key. Raises `UsageError`.
+
+    `reservations`: one of these the job has to run in.
+    """
     passed = _passed(request.options)
     own = script_options(request.script)
     for arguments in (passed, own):
         _refuse(arguments)
+    if reservations:
+        _refuse_other_nodes(passed)
+    elif not request.vcluster:
+        _refuse_sensitive(passed, own, views)
     options = [
         *_plain(request),
         *_view(request.vcluster, views),
+        *([f"--reservation={','.join(reservations)}"] if reservations else ()),
         *_dependency(request.depends_on),
         *_comment(request, key, (*passed, *own)),
         *passed,
@@ -135,6 +149,29 @@ def _refuse(arguments: Sequence[str]) -> None:
         for option, hint in _REFUSED:
             if is_option(word, option):
                 raise UsageError(f"{word[:60]!r} can't be passed on to sbatch.", hint=hint)
+
+
+def _refuse_other_nodes(passed: Sequence[str]) -> None:
+    """What stands behind the own options counts, so it must not lead elsewhere."""
+    for word in passed:
+        if any(is_option(word, each) for each in (PARTITION, QOS, RESERVATION)):
+            raise UsageError(
+                f"{word[:60]!r} can't go with a vCluster for sensitive work.",
+                hint="Its partition and the nodes that you claimed are chosen for you.",
+            )
+
+
+def _refuse_sensitive(passed: Sequence[str], own: Sequence[str], views: Vclusters) -> None:
+    """A partition for sensitive work takes its vCluster, which looks for the claim."""
+    partitions = option_value(passed, PARTITION) or option_value(own, PARTITION)
+    qos = option_value(passed, QOS) or option_value(own, QOS)
+    for each in partitions.split(","):
+        view = views.of(each, qos)
+        if view is not None and view.kind is VclusterKind.SENSITIVE:
+            raise UsageError(
+                f"The partition {each[:60]!r} is for sensitive work.",
+                hint=f"lattice submit --vcluster {view.name}, on nodes that you claimed.",
+            )
 
 
 def job_name(file: str) -> str:

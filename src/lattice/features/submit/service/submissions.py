@@ -18,6 +18,7 @@ from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, BadReference, Reference, parse_reference
+from lattice.domain.claim import Claims, NoClaims
 from lattice.domain.privileged import digest_of
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
 from lattice.domain.source import PAST
@@ -31,7 +32,7 @@ from lattice.domain.submission import (
     Submitted,
     Submitter,
 )
-from lattice.domain.vcluster import Vclusters
+from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 from lattice.features.submit.service.once import Once, Pause, key_digest
 from lattice.features.submit.service.options import sbatch_options
@@ -46,7 +47,7 @@ _NO_GATE_HINT = "An administrator sets gate.socket and runs lattice-helper besid
 class SubmitService:
     """Submits and cancels for one caller at a time. Missing parts are None."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its dependencies
         self,
         scheduler: Scheduler,
         gate: SubmitGate | None,
@@ -56,6 +57,7 @@ class SubmitService:
         pause: Pause = asyncio.sleep,
         limits: CallerLimits | None = None,
         journal: ActJournal | None = None,
+        claims: Claims | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._gate = gate
@@ -64,6 +66,7 @@ class SubmitService:
         self._pause = pause
         self._limits = limits
         self._journal = journal
+        self._claims = claims or NoClaims()
         self._once = Once(state, scheduler, clock, pause) if state is not None else None
 
     async def submit(
@@ -84,7 +87,9 @@ class SubmitService:
         digest = key_digest(actor.sub, key)
         script = _script(request.script)
         question = SubmitQuestion(
-            options=sbatch_options(request, self._views, digest),
+            options=sbatch_options(
+                request, self._views, digest, self._reservations(who, request.vcluster)
+            ),
             arguments=request.arguments,
             environment=tuple(sorted(request.environment.items())),
             directory=request.directory,
@@ -113,6 +118,19 @@ class SubmitService:
         )
         await self._refresh()
         return _answer(submitted, repeated=before)
+
+    def _reservations(self, who: Submitter, vcluster: str) -> tuple[str, ...]:
+        """The reservations of the caller's claims, for sensitive work. Raises without one."""
+        if self._views.kind_of(vcluster) is not VclusterKind.SENSITIVE:
+            return ()
+        names = tuple(each.reservation.name for each in self._claims.claims().of_user(who.user))
+        if not names:
+            raise PermissionRefused(
+                f"SensitiveIsolation: {vcluster} is for sensitive work, which runs on nodes that "
+                "its owner has claimed, and you hold none.",
+                hint="`lattice admin claim NODES` claims nodes, with the role ClaimingUser.",
+            )
+        return names
 
     async def cancel(self, actor: Actor, name: str) -> CancelAnswer:
         """Run `scancel` as the caller, for an allocation that the caller may cancel."""
