@@ -1,0 +1,143 @@
+"""Many claim the same nodes at once, and servers die between a claim and its reservation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from lab.laboratory import Lab
+from lab.server import Server
+from lab.users import PEOPLE
+from tests.e2e.people import Person
+from tests.e2e.put_right import administrator
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+_RACE = """
+import asyncio, json, os, sys
+from lattice.client import Client
+from lattice.base.errors import Conflict
+
+async def attempt(client, nodes):
+    try:
+        answer = await client.claim_nodes(nodes)
+    except Conflict as refusal:
+        return ["", refusal.message]
+    return [answer.claim.id if answer.changed else "", answer.claim.id]
+
+async def main():
+    async with Client.from_environment() as client:
+        sets = ["n1", "n[1-2]", "n[1-3]", "n1,n3"]
+        return await asyncio.gather(*(attempt(client, sets[each % 4]) for each in range(10)))
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+@pytest.fixture(scope="module")
+def people(sensitive_lab: Lab) -> list[Person]:
+    return [Person(sensitive_lab, each.name).logged_in("sensitive:claim") for each in PEOPLE]
+
+
+@pytest.fixture(autouse=True)
+def unclaimed(sensitive_lab: Lab) -> Iterator[None]:
+    sensitive_lab.jobs.cancel_all()
+    yield
+    ada = administrator(sensitive_lab)
+    for server in sensitive_lab.servers:
+        server.environment.pop("LATTICE_FAILPOINT", None)
+        server.start()
+    eventually(partial(_released, ada), patience_s=120)
+
+
+def _released(ada: Person) -> bool:
+    claims = ada.asks("admin", "claims")["claims"]
+    return all(ada.tries("admin", "release", each["id"]).code == 0 for each in claims)
+
+
+def _reserved(lab: Lab) -> dict[str, str]:
+    """User and nodes of each reservation of a claim, by its name."""
+    text = lab.ctl(["scontrol", "-o", "show", "reservation"]).stdout
+    found = {}
+    for line in text.splitlines():
+        fields = dict(each.split("=", 1) for each in line.split() if "=" in each)
+        if fields.get("ReservationName", "").startswith("lattice-claim-"):
+            found[fields["ReservationName"]] = f"{fields['Users']} {fields['Nodes']}"
+    return found
+
+
+def _claimed(person: Person) -> dict[str, str]:
+    """The same, as the server has it; nothing while a claim is between two steps."""
+    claims = person.asks("admin", "claims")["claims"]
+    if any(each["step"] != "claimed" for each in claims):
+        return {"between": "two steps"}
+    return {each["reservation"]: f"{each['user']} {each['nodes']}" for each in claims}
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.threat("sensitive-claim")
+def test_of_a_hundred_claims_over_two_servers_one_wins(
+    sensitive_lab: Lab, people: list[Person]
+) -> None:
+    """Ten of each person at each server. Who claims the same nodes again gets the same claim."""
+
+    def race(person: Person, server: Server) -> list[list[str]]:
+        env = {**person.bearer, "LATTICE_API_URL": server.url}
+        done = sensitive_lab.run_as(person.name, ["python", "-c", _RACE], env=env, timeout_s=120)
+        assert done.returncode == 0, done.stderr
+        answers: list[list[str]] = json.loads(done.stdout)
+        return answers
+
+    pairs = [(person, server) for person in people for server in sensitive_lab.servers]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        answers = [
+            (person.name, *each)
+            for (person, _), found in zip(pairs, pool.map(lambda p: race(*p), pairs), strict=True)
+            for each in found
+        ]
+    assert len(answers) == 100
+    ((winner, claim, _),) = (each for each in answers if each[1])
+    for user, made, text in answers:
+        if not made:
+            is_same = user == winner and text == claim
+            assert is_same or f"{winner} holds n" in text, (user, text)
+    (reserved,) = _reserved(sensitive_lab).items()
+    assert reserved[0] == f"lattice-claim-{claim}"
+    assert reserved[1].startswith(f"{winner} ")
+
+
+_CLAIM = ("claims.audited", "claims.recorded", "claims.reserved", "claims.claimed")
+_RELEASE = ("claims.release.audited", "claims.releasing", "claims.unreserved")
+
+
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize("place", [*_CLAIM, *_RELEASE])
+def test_a_claim_and_its_reservation_agree_after_a_kill_at_each_step(
+    sensitive_lab: Lab, people: list[Person], place: str
+) -> None:
+    first, other = sensitive_lab.servers
+    alice = people[0]
+    ada = administrator(sensitive_lab)
+    words: tuple[Any, ...] = ("admin", "claim", "n1", "n2")
+    if place in _RELEASE:
+        assert alice.tries(*words).code == 0
+        words = ("admin", "release", "n[1-2]")
+    first.stop()
+    first.environment["LATTICE_FAILPOINT"] = place
+    first.start()
+    alice.lattice(*words, env={**alice.bearer, "LATTICE_API_URL": first.url})
+    eventually(lambda: not first.process.alive)
+    del first.environment["LATTICE_FAILPOINT"]
+    at_other = {**ada.bearer, "LATTICE_API_URL": other.url}
+    assert ada.lattice("admin", "claims", env=at_other).code == 0
+
+    first.start()
+    eventually(lambda: _claimed(ada) == _reserved(sensitive_lab), patience_s=120)
+    is_held = place in {"claims.release.audited", *_CLAIM[1:]}
+    assert list(_reserved(sensitive_lab).values()) == (["alice n[1-2]"] if is_held else [])
