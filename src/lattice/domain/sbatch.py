@@ -41,10 +41,10 @@ def short_options(word: str) -> str:
     return letters
 
 
-def option_value(words: Sequence[str], option: tuple[str, str, int]) -> str:
+def option_value(options: Sequence[str], option: tuple[str, str, int]) -> str:
     """The value of an option, the last one if it stands twice; empty if it is not there."""
     value = ""
-    for word, following in zip(words, (*words[1:], ""), strict=False):
+    for word, following in zip(options, (*options[1:], ""), strict=False):
         if not is_option(word, option):
             continue
         if word.startswith("--"):
