@@ -61,7 +61,7 @@ DEFAULTS: Mapping[Limited, int] = {
     Questions.SUBMIT: 120,
     Questions.CANCEL: 300,
     Questions.QUERY_AUDIT: 60,
-    Questions.REVIEW_AUDIT: 4,
+    Questions.REVIEW_AUDIT: 6,
 }
 """Sessions: open at once. Questions: per minute."""
 

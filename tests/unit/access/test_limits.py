@@ -33,7 +33,7 @@ def test_the_numbers_are_those_promised() -> None:
         "submit": 120,
         "cancel": 300,
         "query_audit": 60,
-        "review_audit": 4,
+        "review_audit": 6,
     }
 
 

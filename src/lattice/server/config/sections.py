@@ -456,7 +456,7 @@ class RateLimitsSection:
     submit_per_minute: int = _per_minute(120, "Submissions.")
     cancel_per_minute: int = _per_minute(300, "Cancellations.")
     query_audit_per_minute: int = _per_minute(60, "Audit queries.")
-    review_audit_per_minute: int = _per_minute(4, "Audit verifications and exports.")
+    review_audit_per_minute: int = _per_minute(6, "Audit verifications and exports.")
     public_per_minute: int = setting(
         1200,
         "Calls that need no token, of one address to one replica. Behind a proxy that is the "
