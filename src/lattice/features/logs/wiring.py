@@ -23,7 +23,7 @@ from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.section import LogsSection
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import WorkBounds
-from lattice.features.logs.service.intake import Buckets, LogIntake
+from lattice.features.logs.service.intake import ChunkStores, LogIntake
 from lattice.features.logs.service.job_seals import JobSealing
 from lattice.features.logs.service.key_retention import KeyRetention
 from lattice.features.logs.service.live_feeds import Feeds
@@ -92,7 +92,7 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     nodes, ordinary = foundation.nodes, foundation.objects
     if ordinary is None:
         return Wiring()
-    objects, buckets, key_retention = _stores(foundation, ordinary)
+    objects, chunk_stores, key_retention = _stores(foundation, ordinary)
     signer = nodes.signer if nodes else None
     seals = Seals(objects, signer, (*(signer.public_keys if signer else ()), *seal_keys))
     summaries = Summaries(objects, foundation.scheduler, foundation.clock, seals)
@@ -115,7 +115,7 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
         summaries.note,
         section.job_quota_bytes,
         JobSealing(foundation.data_keys, foundation.sensitive),
-        buckets,
+        chunk_stores,
     )
     feeds = Feeds(nodes.streams, nodes.signer, clock, finder.of)
     search = SearchProcesses()
@@ -156,14 +156,14 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
 
 def _stores(
     foundation: Foundation, ordinary: ObjectStore
-) -> tuple[ObjectStore, Buckets, KeyRetention | None]:
+) -> tuple[ObjectStore, ChunkStores, KeyRetention | None]:
     """Where logs are read, where chunks are put, and what destroys keys."""
     bucket, keys = foundation.sensitive_objects, foundation.data_keys
     if bucket is None or keys is None:
-        return ordinary, Buckets(ordinary, None), None
+        return ordinary, ChunkStores(ordinary, None), None
     sealed = SealedObjects(bucket, keys)
     retention = KeyRetention(keys, bucket, foundation.audit, foundation.clock)
-    return ObjectsByAllocation(ordinary, sealed, keys), Buckets(ordinary, sealed), retention
+    return ObjectsByAllocation(ordinary, sealed, keys), ChunkStores(ordinary, sealed), retention
 
 
 def raw_logs(service: LogService) -> Callable[[GuardedRoutes[Actor], aio.Server], None]:

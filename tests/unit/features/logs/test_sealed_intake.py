@@ -15,7 +15,7 @@ from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
 from lattice.domain.sealed import DataKey, seal_object, sealed_bytes
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
-from lattice.features.logs.service.intake import Buckets, LogIntake
+from lattice.features.logs.service.intake import ChunkStores, LogIntake
 from lattice.features.logs.service.job_seals import JobSealing
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.sealed_objects import ObjectsByAllocation, SealedObjects
@@ -62,7 +62,7 @@ class SealedSite(Site):
             self.clock,
             seals,
             sealing=sealing,
-            buckets=Buckets(self.objects, sealed),
+            stores=ChunkStores(self.objects, sealed),
         )
 
     async def seal(self, job_id: int = 7) -> JobSeal | None:

@@ -40,7 +40,8 @@ from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 
 _STORE_S = 1.0
-_LARGEST_SENT_BYTES = sealed_bytes(LARGEST_CHUNK_BYTES)
+_LARGEST_SEALED_BYTES = sealed_bytes(LARGEST_CHUNK_BYTES)
+_TOO_LARGE = "A chunk of that size is not taken."
 _MOST_NUMBERS = 1000
 _AGENT = "agent:"
 
@@ -70,7 +71,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class ChunkStores:
     """Where chunks are put. What is sealed has a bucket of its own, or none."""
 
     ordinary: ObjectStore
@@ -103,14 +104,14 @@ class LogIntake:
         on_last: Callable[[AttemptName], None] = lambda _: None,
         quota_bytes: int = NO_QUOTA,
         sealing: JobSealing | None = None,
-        buckets: Buckets | None = None,
+        stores: ChunkStores | None = None,
     ) -> None:
         """`on_last` is called when a stream has its last chunk.
 
-        `buckets` are where chunks are put: those of sealed jobs, and all others.
+        `stores` are where chunks are put: those of sealed jobs, and all others.
         """
         self._sealing = sealing or JobSealing()
-        self._buckets = buckets or Buckets(objects, None)
+        self._chunk_stores = stores or ChunkStores(objects, None)
         self.quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
         self._finder = finder
@@ -225,8 +226,8 @@ class LogIntake:
         size_bytes: int,
     ) -> None:  # fmt: skip
         """Return if such a chunk may be sent; called before its bytes are read."""
-        if not 0 < size_bytes <= _LARGEST_SENT_BYTES:
-            raise UsageError("A chunk of that size is not taken.")
+        if not 0 < size_bytes <= _LARGEST_SEALED_BYTES:
+            raise UsageError(_TOO_LARGE)
         try:
             LogKind(kind), LogSource.parse(source)
         except (BadSource, ValueError) as fault:
@@ -237,6 +238,8 @@ class LogIntake:
             name = name_of(await self._finder.of(node, job_id, started))
         except NotFound:
             raise self._refusal(node, f"job {job_id} did not run there") from None
+        if size_bytes > LARGEST_CHUNK_BYTES and await self._sealing.of(name.allocation) is None:
+            raise UsageError(_TOO_LARGE)
         try:
             await self.quota.check(name, node, size_bytes)
         except PermissionRefused as error:
@@ -280,7 +283,7 @@ class LogIntake:
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
             failpoint("intake.verified")
-            is_new = await self._buckets.of(seal).put_new(key, content)
+            is_new = await self._chunk_stores.of(seal).put_new(key, content)
             if is_new:
                 self.quota.added(name, node, len(content))
             if is_new or await self._is_same(key, content):
