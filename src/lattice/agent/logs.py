@@ -12,8 +12,9 @@ from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.adapters.linux.proc import process_info
 from lattice.agent.config import AgentSettings
+from lattice.agent.fresh_start import FreshStart
 from lattice.base.clock import Clock
-from lattice.base.errors import DataUnavailable
+from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.job_seal import JobSeal
 from lattice.domain.logs import LogKind, LogSource
@@ -50,13 +51,14 @@ class LogParts:
         clock: Clock,
         servers: ServerTime,
         helper: HelperChannel,
+        fresh: FreshStart,
     ) -> None:
         """`address` returns that of the linked replica, or ""."""
         config = settings.config
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
-        intake = LinkedIntake(dialling, address, servers)
+        intake = LinkedIntake(dialling, address, servers, fresh)
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
             settings.node,
@@ -128,7 +130,14 @@ class LinkedIntake:
     Times of the node are converted to the servers' time, and times of the servers to the node's.
     """
 
-    def __init__(self, dialling: Dialling, address: Callable[[], str], servers: ServerTime) -> None:
+    def __init__(
+        self,
+        dialling: Dialling,
+        address: Callable[[], str],
+        servers: ServerTime,
+        fresh: FreshStart,
+    ) -> None:
+        self._fresh = fresh
         self._dialling = dialling
         self._address = address
         self._servers = servers
@@ -192,13 +201,23 @@ class LinkedIntake:
             stored,
             answer.noted_since_ms,
             answer.noted_until_ms,
-            _seal_of(answer.seal),
+            self._seal_in(answer.seal),
         )
 
     async def seal_of(self, job_id: int, started: float) -> JobSeal | None:
         request = pb.GetJobSealRequest(job_id=job_id, started=self._servers.to_server_time(started))
         answer: pb.JobSeal = await self._ask(lambda stub: stub.GetJobSeal(request, timeout=_ASK_S))
-        return _seal_of(answer)
+        return self._seal_in(answer)
+
+    def _seal_in(self, message: pb.JobSeal) -> JobSeal | None:
+        """The seal, if there is one. Raises `Unavailable` where this process may hold no keys."""
+        if not message.key_id:
+            return None
+        if not self._fresh.may_hold_keys():
+            reason = next(iter(self._fresh.lacks()), "the agent starts anew for sensitive work")
+            raise Unavailable(f"Nothing of this job is collected yet: {reason}.")
+        key = DataKey(message.key_id, message.secret)
+        return JobSeal(key, message.cluster, message.allocation)
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         answer: pb.StoredChunk = await self._ask(
@@ -230,13 +249,6 @@ class LinkedIntake:
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
         async with linked_channel(self._dialling, self._address()) as channel:
             return await call(LogIntakeStub(channel))
-
-
-def _seal_of(message: pb.JobSeal) -> JobSeal | None:
-    if not message.key_id:
-        return None
-    key = DataKey(message.key_id, message.secret)
-    return JobSeal(key, message.cluster, message.allocation)
 
 
 def _read_process(pid: int) -> ProcessInfo | None:

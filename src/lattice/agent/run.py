@@ -197,7 +197,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         clock,
     )
     helper = HelperChannel(socket, telling=helper_time)
-    logs = LogParts(settings, jobs, dialling, link.address, clock, servers, helper)
+    logs = LogParts(settings, jobs, dialling, link.address, clock, servers, helper, fresh)
     telemetry = TelemetryParts(
         settings,
         jobs,

@@ -22,7 +22,7 @@ from typing import Annotated
 import msgspec
 
 from lattice.base.packed_text import BadPackedText, expanded
-from lattice.base.zstd import zstd
+from lattice.base.zstd import compress_secret, zstd
 from lattice.domain.logs import (
     LATEST_MS,
     Gap,
@@ -201,8 +201,8 @@ def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
 
 
 _idle: deque[zstd.ZstdCompressor] = deque(maxlen=2)
-"""A new compressor for every frame would cost a quarter of the compression. Each of these keeps its
-buffers and nothing of the text.
+"""A new compressor for every frame would cost a quarter of the compression. The buffers of these
+keep the end of the text that they compressed last.
 """
 
 
@@ -215,6 +215,11 @@ def compress(text: bytes) -> bytes:
     stored = packing.compress(text, zstd.ZstdCompressor.FLUSH_FRAME)
     _idle.append(packing)
     return stored
+
+
+def compress_sensitive(text: bytes) -> bytes:
+    """The same, by a compressor that is freed with what it has of the text."""
+    return compress_secret(text, _OPTIONS)
 
 
 def expand(stored: bytes | memoryview, frame: Frame) -> bytes:

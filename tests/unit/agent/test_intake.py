@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from lattice.agent.fresh_start import FreshStart
 from lattice.agent.logs import LinkedIntake
+from lattice.base.errors import Unavailable
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.manual_clock import ManualClock
+
+_OVERWRITES = FreshStart(is_overwriting=lambda: True)
 
 
 class Servers:
@@ -19,6 +23,7 @@ class Servers:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.seal = pb.JobSeal()
 
     @asynccontextmanager
     async def lane(self, _address: str, _lane: int) -> AsyncIterator[Servers]:
@@ -32,7 +37,9 @@ class Servers:
             if path.endswith("ListNodeJobs"):
                 job = pb.EndedJob(job_id=7, started=5000.25, ended=5010.0)
                 return pb.NodeJobList(jobs=[job], incomplete=True)
-            return pb.AdmittedOutput(grant="g", noted_since_ms=1, noted_until_ms=2)
+            if isinstance(request, pb.GetJobSealRequest):
+                return self.seal
+            return pb.AdmittedOutput(grant="g", noted_since_ms=1, noted_until_ms=2, seal=self.seal)
 
         return call
 
@@ -48,7 +55,7 @@ class Servers:
 async def test_every_moment_is_corrected_both_ways() -> None:
     servers, ahead = Servers(), [300.0]
     time = ServerTime(ManualClock(), lambda: ahead[0])
-    intake = LinkedIntake(servers, lambda: "r1", time)  # type: ignore[arg-type]
+    intake = LinkedIntake(servers, lambda: "r1", time, _OVERWRITES)  # type: ignore[arg-type]
     await intake.admit(7, 1300.5, (1,))
     await intake.admit_noted(7, 1300.5, until=1400.0)
     await intake.admit_noted(7, 1300.5)
@@ -70,3 +77,25 @@ async def test_every_moment_is_corrected_both_ways() -> None:
     assert since.since == 8690.0
     assert (past.started, past.ended) == (5310.25, 5320.0)
     assert by_past.started == 5000.25, "it goes back as it came"
+
+
+@pytest.mark.spec("LOG-8")
+@pytest.mark.threat("sensitive")
+async def test_a_key_is_taken_only_by_a_process_that_overwrites_its_memory() -> None:
+    servers, time = Servers(), ServerTime(ManualClock(), lambda: 0.0)
+    servers.seal = pb.JobSeal(key_id=b"k" * 16, secret=b"s" * 32, cluster="c", allocation="7@1")
+    stops: list[str] = []
+    fresh = FreshStart(is_overwriting=lambda: False, why_never=lambda: "")
+    fresh.on_wanted(lambda: stops.append("stop"))
+    intake = LinkedIntake(servers, lambda: "r1", time, fresh)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="starts anew"):
+            await intake.admit(7, 1300.5, (1,))
+        with pytest.raises(Unavailable, match="starts anew"):
+            await intake.seal_of(7, 1300.5)
+    assert stops == ["stop"]
+    intake = LinkedIntake(servers, lambda: "r1", time, _OVERWRITES)  # type: ignore[arg-type]
+    taken = (await intake.admit(7, 1300.5, (1,))).seal
+    assert taken is not None
+    assert taken.allocation == "7@1"
+    assert await intake.seal_of(7, 1300.5) == taken

@@ -20,7 +20,8 @@ PROGRAM = """
 import ctypes, json, os, sys
 from lattice.base.malloc import overwrite_freed_memory, overwriting
 from lattice.base.process import leave_no_core
-from lattice.base.zstd import compress_secret, zstd
+from lattice.base.zstd import zstd
+from lattice.domain.logchunk import compress_sensitive
 
 if "overwrite" in sys.argv:
     overwrite_freed_memory()
@@ -35,7 +36,7 @@ def use(size):
     text = os.read(0, size)
     lines = [each.decode() for each in text.split(b",")]
     record = json.loads(json.dumps({"lines": lines, "all": lines * 20}))
-    packed = compress_secret(json.dumps(record).encode() * 4, {})
+    packed = compress_sensitive(json.dumps(record).encode() * 4)
     grown = bytearray()
     for each in record["all"]:
         grown += each.encode()

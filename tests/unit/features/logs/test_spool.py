@@ -60,7 +60,7 @@ class Killed(BaseException):
 class LateFrame(Future[bytes]):
     """A frame that is not compressed before somebody waits for it."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, *, sensitive: bool = False) -> None:  # noqa: ARG002
         super().__init__()
         self._text = text
 

@@ -9,20 +9,23 @@ Without followers a capture compresses in its own thread, which may run at a low
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Protocol
 
-from lattice.domain.logchunk import compress
-
-StartCompression: TypeAlias = Callable[[bytes], "Future[bytes]"]
-"""Begins to compress the text of one frame; the result is the frame."""
+from lattice.domain.logchunk import compress, compress_sensitive
 
 
-def compress_now(text: bytes) -> Future[bytes]:
+class StartCompression(Protocol):
+    """Begins to compress the text of one frame; the result is the frame."""
+
+    def __call__(self, text: bytes, *, sensitive: bool = False) -> Future[bytes]:
+        """Nothing of a sensitive text stays with the compressor."""
+
+
+def compress_now(text: bytes, *, sensitive: bool = False) -> Future[bytes]:
     """Compress in the calling thread."""
     done: Future[bytes] = Future()
-    done.set_result(compress(text))
+    done.set_result(compress_sensitive(text) if sensitive else compress(text))
     return done
 
 
@@ -32,13 +35,13 @@ class FrameCompressor:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log frames")
 
-    def start(self, text: bytes) -> Future[bytes]:
+    def start(self, text: bytes, *, sensitive: bool = False) -> Future[bytes]:
         """Begin to compress; returns at once."""
         try:
-            return self._thread.submit(compress, text)
+            return self._thread.submit(compress_sensitive if sensitive else compress, text)
         except RuntimeError:
             # It is closed: the agent stops, and this capture has not ended yet.
-            return compress_now(text)
+            return compress_now(text, sensitive=sensitive)
 
     def close(self) -> None:
         """End the thread after the frames that were begun."""

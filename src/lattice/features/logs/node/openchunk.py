@@ -203,7 +203,8 @@ class OpenChunk:
             return None
         texts = [each.text for each in self._pieces]
         text = texts[0] if len(texts) == 1 else b"".join(texts)
-        started = self._started = _StartedFrame(self._pieces, start(text))
+        stored = start(text, sensitive=self._seal.is_sealed)
+        started = self._started = _StartedFrame(self._pieces, stored)
         self._pieces, self._pending_bytes = [], 0
         self._tails.rotate()
         if started.stored.done():
