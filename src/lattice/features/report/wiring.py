@@ -30,6 +30,7 @@ def wire(foundation: Foundation) -> Wiring:
             foundation.clock,
             foundation.replica,
             foundation.replicas,
+            foundation.sensitive.covers,
         )
         foundation.own_metrics.watch(
             lambda: {f"run_summaries_{name}": value for name, value in asdict(loop.counts).items()}

@@ -29,12 +29,15 @@ from lattice.features.doctor.service.facts import (
 )
 from lattice.features.doctor.service.measured import Inspected, NotUsed
 from lattice.features.doctor.service.server import gate
+from lattice.foundation.data_keys import DataKeys
+from tests.fakes.cluster import allocation
 from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.in_memory_administration import InMemoryAdministration
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_site_keys import InMemorySiteKeys
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.inspection import Hangs, InMemoryInspection
 from tests.fakes.manual_clock import ManualClock
@@ -110,6 +113,21 @@ class Site:
         self.without_gate = False
         self.views = Vclusters((Vcluster("big", VclusterKind.HPC, "batch"),))
         self.version = "1.0"
+        self.parts: dict[str, Any] = {}
+
+    def seal(self) -> InMemorySiteKeys:
+        """The site has sensitive work."""
+
+        async def cluster() -> str:
+            return "c1"
+
+        keys = InMemorySiteKeys()
+        self.parts = {
+            "site_keys": keys,
+            "data_keys": DataKeys(self.state, keys, cluster, self.clock),
+            "sensitive_objects": InMemoryObjectStore(self.clock),
+        }
+        return keys
 
     def upgrade(self, version: str) -> None:
         """All servers are of this version."""
@@ -129,6 +147,7 @@ class Site:
             presences=self.agents,
             views=self.views,
             **parts,
+            **self.parts,
         )
         examiner = Examiner(foundation, self.inspection, self.version, within_s=0.5)
         return await examiner.examine()
@@ -160,6 +179,37 @@ async def test_a_site_that_is_well_has_thirty_green_checks(site: Site) -> None:
     assert (await site.state.list("")).entries == (), "nothing is left of the probes"
     assert site.objects is not None
     assert [each.key async for each in site.objects.listing("")] == []
+
+
+async def test_sensitive_work_that_is_well(site: Site) -> None:
+    site.seal()
+    await site.parts["data_keys"].key_of(allocation(7, "alice", "research"))
+    assert await site.problems() == {}
+    assert [each.key async for each in site.parts["sensitive_objects"].listing("")] == []
+
+
+async def test_site_keys_that_do_not_answer(site: Site) -> None:
+    site.seal().away = True
+    problems = await site.problems()
+    assert states(problems) == {"objects.site_keys": "failed", "objects.rotation": "unknown"}
+
+
+async def test_data_keys_of_an_older_site_key_that_is_gone(site: Site) -> None:
+    keys = site.seal()
+    await site.parts["data_keys"].key_of(allocation(7, "alice", "research"))
+    keys.rotate("site-2")
+    assert await site.problems() == {}, "a server wraps it again soon"
+    del keys.keys["site-1"]
+    site.parts["data_keys"].trouble = "There is no key 'site-1'."
+    problems = await site.problems()
+    assert states(problems) == {"objects.rotation": "warning"}
+    assert "1 are wrapped by an older one: There is no key" in problems["objects.rotation"].evidence
+
+
+async def test_a_sensitive_bucket_that_does_not_answer(site: Site) -> None:
+    site.seal()
+    site.parts["sensitive_objects"].away = True
+    assert states(await site.problems()) == {"objects.sensitive": "failed"}
 
 
 @pytest.mark.spec("OPS-8")

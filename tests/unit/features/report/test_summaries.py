@@ -208,3 +208,13 @@ async def test_bytes_that_are_no_summary_are_as_none() -> None:
 def test_a_document_that_nests_too_deeply_is_no_summary() -> None:
     with pytest.raises(BadSummary):
         decoded(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}")
+
+
+async def test_nothing_is_stored_of_sensitive_work() -> None:
+    site = Ended()
+    loop = SummaryLoop(
+        site.scheduler, site.meter(), site.kept, site.clock, "r1", is_sensitive=lambda _: True
+    )
+    site.clock.advance(3600)
+    await loop.run_round()
+    assert (loop.waiting, await site.document()) == (0, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from lattice.features.doctor.service.measured import (
 )
 from lattice.features.doctor.service.metrics import MetricFacts, metric_checks
 from lattice.features.doctor.service.objects import ObjectFacts, object_checks
+from lattice.features.doctor.service.sensitive import SealingFacts, sealing_checks
 from lattice.features.doctor.service.server import ServerFacts, server_checks
 from lattice.features.doctor.service.slurm import SLURM_SLOW_S, SlurmFacts, slurm_checks
 from lattice.features.doctor.service.state import STATE_SLOW_S, AgreedFacts, state_checks
@@ -54,6 +56,8 @@ _MOST_JOBS = 100
 """Enough to know whether samples are due."""
 _LONG_REASON = 40
 """Characters."""
+_BOUND = b"lattice doctor probe"
+"""What a probe of the site's keys is bound to."""
 _NOBODY = "lattice-doctor-nobody"
 """No site has this user."""
 
@@ -97,6 +101,7 @@ class Examiner:
             self._state(),
             self._metrics(),
             self._objects(),
+            self._sealing(),
             self._certificates(),
             self._sign_in(),
             self._server(),
@@ -222,6 +227,17 @@ class Examiner:
             await self._measure(probe.remove())
         facts = ObjectFacts(write=write, read=read, listing=listing, folder=folder, lock=lock)
         return tuple(object_checks(facts))
+
+    async def _sealing(self) -> tuple[Check, ...]:
+        probe, keys = SealingProbe(self._base), self._base.data_keys
+        site_keys, older, bucket = await asyncio.gather(
+            self._measure(probe.wraps(), 2),
+            self._measure(probe.older(), 2),
+            self._measure(probe.stores()),
+        )
+        trouble = keys.trouble if keys is not None else ""
+        facts = SealingFacts(keys=site_keys, older=older, bucket=bucket, trouble=trouble)
+        return tuple(sealing_checks(facts))
 
     async def _certificates(self) -> tuple[Check, ...]:
         people, authority = await asyncio.gather(
@@ -399,6 +415,37 @@ class ObjectProbe:
         if self._store is None:
             raise NotUsed("no object store")
         return self._store
+
+
+class SealingProbe:
+    """Wraps and unwraps a secret of its own, and stores one in the sensitive bucket."""
+
+    def __init__(self, foundation: Foundation) -> None:
+        self._base = foundation
+        self._objects = ObjectProbe(foundation.sensitive_objects, foundation.replica)
+
+    async def wraps(self) -> bool:
+        """True if the site's keys give back what they wrapped."""
+        keys = self._base.site_keys
+        if keys is None:
+            raise NotUsed("no keys of the site")
+        secret = secrets.token_bytes(32)
+        return await keys.unwrap(await keys.wrap(secret, _BOUND), _BOUND) == secret
+
+    async def older(self) -> int:
+        """How many data keys are wrapped by an older key of the site."""
+        site_keys, data_keys = self._base.site_keys, self._base.data_keys
+        if site_keys is None or data_keys is None:
+            raise NotUsed("no keys of the site")
+        newest = await site_keys.newest()
+        return sum(record.site_key != newest for _, record in await data_keys.records())
+
+    async def stores(self) -> bool:
+        """True if the bucket gives back what was stored."""
+        await self._objects.write()
+        found = await self._objects.read()
+        await self._objects.remove()
+        return found
 
 
 async def gate_rights(foundation: Foundation) -> GateRights:

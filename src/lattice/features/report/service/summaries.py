@@ -96,7 +96,9 @@ class SummaryLoop:
         clock: Clock,
         replica: str = "",
         replicas: Callable[[], Collection[str]] = tuple,
+        is_sensitive: Callable[[Allocation], bool] = lambda _: False,
     ) -> None:
+        self._is_sensitive = is_sensitive
         self._scheduler = scheduler
         self._meter = meter
         self._summaries = summaries
@@ -144,6 +146,9 @@ class SummaryLoop:
     def _note(self, allocations: Iterable[Allocation]) -> None:
         now = self._clock.now()
         for each in allocations:
+            if self._is_sensitive(each):
+                # Nothing measured of sensitive work is stored.
+                continue
             for attempt in attempts_of(each):
                 if attempt.started is None or attempt.ended is None:
                     continue
