@@ -29,10 +29,10 @@ const ROLE_SCOPES = [
   'admin', 'system:admin', 'tenant:admin', 'operator', 'sensitive:claim', 'compliance:review',
 ];
 const ACCOUNTS = {
-  alice: { scopes: [], claims: {} },
+  alice: { scopes: ['sensitive:claim'], claims: {} },
   bob: { scopes: [], claims: {} },
   carol: { scopes: ['tenant:admin'], claims: { tenant: 'biology' } },
-  dave: { scopes: [], claims: {} },
+  dave: { scopes: ['sensitive:claim'], claims: {} },
   erin: { scopes: ['sensitive:claim'], claims: {} },
   // No Unix account: these only govern.
   olga: { scopes: ['admin', 'system:admin'], claims: {} },
