@@ -28,6 +28,7 @@ from lattice.domain.grant import (
     to_sign,
     written,
 )
+from lattice.domain.job_token import to_sign as job_token_to_sign
 from lattice.domain.signedtime import BadTime, SignedTime
 from lattice.domain.signedtime import read_payload as read_time_payload
 from lattice.domain.signedtime import to_sign as time_to_sign
@@ -82,6 +83,10 @@ class GrantSigner:
         now_ms = int(self._clock.now().timestamp() * 1000)
         payload = SignedTime(place=target, nonce=nonce, time_ms=now_ms).payload()
         return written(self._key.name, payload, self._key.sign(time_to_sign(payload)))
+
+    def sign_job_token(self, payload: bytes) -> tuple[str, bytes]:
+        """The key's name and its signature of a token of a job."""
+        return self._key.name, self._key.sign(job_token_to_sign(payload))
 
     def sign_seal(self, message: bytes) -> tuple[str, bytes]:
         """The key's name and its signature. A prefix of its own marks the purpose."""

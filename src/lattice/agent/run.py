@@ -33,6 +33,7 @@ from lattice.agent.identity_cascade import Cascade
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_spire import spire_identity
 from lattice.agent.identity_store import IdentityStore
+from lattice.agent.job_identity import job_identity_loops
 from lattice.agent.logs import LogParts
 from lattice.agent.process_figures import OwnProcess, process_figures
 from lattice.agent.sections import AgentConfig
@@ -230,7 +231,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         Loop("identity", identity.run, OnFailure.RESTART),
         *_spire_loops(settings, identity),
         Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
-        Loop("jobs", jobs.run, OnFailure.RESTART),
+        *_job_loops(settings, jobs, dialling, link, servers, clock),
         Loop("link", keeper.run, OnFailure.RESTART),
         Loop("helper's clock", helper_time.run, OnFailure.RESTART),
         Loop("self check", own.run, OnFailure.RESTART),
@@ -239,6 +240,19 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         *telemetry.loops(),
         *diag.loops(),
     )
+
+
+def _job_loops(
+    settings: AgentSettings,
+    jobs: NodeJobs,
+    dialling: Dialling,
+    link: _Link,
+    servers: ServerTime,
+    clock: Clock,
+) -> tuple[Loop, ...]:
+    path = settings.config.jobs.socket
+    asking = job_identity_loops(path, jobs, dialling, link.address, servers, clock)
+    return (Loop("jobs", jobs.run, OnFailure.RESTART), *asking)
 
 
 def _unused_memory(fresh: FreshStart) -> tuple[Loop, ...]:

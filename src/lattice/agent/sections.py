@@ -120,6 +120,16 @@ class MetricsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsSection:
+    socket: str = setting(
+        "",
+        "Where jobs may ask who they are, without their owner's token: "
+        "`/run/lattice-agent/job.sock`. Every account of the node reaches it, and the kernel says "
+        "who asks. Empty: nowhere.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertsSection:
     gpu_idle_percent: float = setting(
         _USUAL.gpu_idle_percent, "A GPU that is used less is idle.", least=0, most=100
@@ -222,6 +232,7 @@ class AgentConfig:
     metrics: MetricsSection = setting(
         MetricsSection(), "The same for a scraper on this node, and the agent's own figures."
     )
+    jobs: JobsSection = setting(JobsSection(), "What jobs may ask for themselves.")
     expected: ExpectedSection = setting(
         ExpectedSection(), "What the node should have; a difference is a warning."
     )

@@ -37,6 +37,7 @@ RESTARTED = (
     "helper's clock",
     "identity",
     "jobs",
+    "jobs' questions",
     "link",
     "logs budget",
     "logs missed",
@@ -97,6 +98,7 @@ def configured(folder: Path) -> Any:
         f"helper: {{socket: {folder}/helper.sock}}\n"
         f"slurmd: {{spool_dir: {folder}}}\n"
         f"metrics: {{listen: 'unix:{folder}/metrics.sock'}}\n"
+        f"jobs: {{socket: {folder}/job.sock}}\n"
         f"telemetry: {{remote_write: 'http://{_NOBODY}/api/v1/write'}}\n"
     )
     return load_agent_config(folder / "agent.yaml", {}, {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lattice.domain.allocation import State
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthDiscovery:
@@ -26,6 +28,36 @@ class SignedIn:
     token: str = field(repr=False)
     user: str
     lifetime_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedJobToken:
+    """A token of one run of a job, for the agent of its node."""
+
+    token: str = field(repr=False)
+    lifetime_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSelf:
+    """What a job may know of itself without its owner's token."""
+
+    cluster: str
+    id: str
+    allocation: str
+    """The unambiguous name."""
+    attempt: int
+    job_id: int
+    name: str
+    user: str
+    account: str
+    tenant: str
+    partition: str
+    state: State
+    nodes: str
+    node_count: int
+    started: datetime | None
+    time_limit_s: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

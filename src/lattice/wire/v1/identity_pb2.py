@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/identity.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\"\x19\n\x17GetAuthDiscoveryRequest\"a\n\rAuthDiscovery\x12\x0f\n\x07idp_url\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06issuer\x18\x03 \x01(\t\x12\r\n\x05munge\x18\x04 \x01(\t\x12\r\n\x05slurm\x18\x05 \x01(\t\"*\n\x14SignInByMungeRequest\x12\x12\n\ncredential\x18\x01 \x01(\t\"*\n\x19SignInBySlurmTokenRequest\x12\r\n\x05token\x18\x01 \x01(\t\";\n\x08SignedIn\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nlifetime_s\x18\x03 \x01(\r\"\x0f\n\rWhoAmIRequest\"\xdc\x01\n\x08Identity\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x1e\n\x04user\x18\x02 \x01(\x0b\x32\x10.lattice.v1.Fact\x12 \n\x06tenant\x18\x03 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x1e\n\x04role\x18\x04 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x13\n\x0b\x63oordinates\x18\x06 \x03(\t\x12+\n\x07\x65xpires\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\"%\n\x04\x46\x61\x63t\x12\r\n\x05value\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t2\xd4\x02\n\x0fIdentityService\x12X\n\x10GetAuthDiscovery\x12#.lattice.v1.GetAuthDiscoveryRequest\x1a\x19.lattice.v1.AuthDiscovery\"\x04\x98\xe5\x18\x01\x12M\n\rSignInByMunge\x12 .lattice.v1.SignInByMungeRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12W\n\x12SignInBySlurmToken\x12%.lattice.v1.SignInBySlurmTokenRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12?\n\x06WhoAmI\x12\x19.lattice.v1.WhoAmIRequest\x1a\x14.lattice.v1.Identity\"\x04\x98\xe5\x18\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/identity.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\"7\n\x14IssueJobTokenRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x0f\n\x07started\x18\x02 \x01(\x01\"3\n\x0eIssuedJobToken\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nlifetime_s\x18\x02 \x01(\r\"#\n\x12\x44\x65scribeJobRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\xb6\x02\n\x07JobSelf\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\nallocation\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06job_id\x18\x05 \x01(\r\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\x0c\n\x04user\x18\x07 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x08 \x01(\t\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x11\n\tpartition\x18\n \x01(\t\x12\r\n\x05state\x18\x0b \x01(\t\x12\r\n\x05nodes\x18\x0c \x01(\t\x12\x12\n\nnode_count\x18\r \x01(\r\x12+\n\x07started\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x19\n\x0ctime_limit_s\x18\x0f \x01(\x04H\x00\x88\x01\x01\x42\x0f\n\r_time_limit_s\"\x19\n\x17GetAuthDiscoveryRequest\"a\n\rAuthDiscovery\x12\x0f\n\x07idp_url\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0e\n\x06issuer\x18\x03 \x01(\t\x12\r\n\x05munge\x18\x04 \x01(\t\x12\r\n\x05slurm\x18\x05 \x01(\t\"*\n\x14SignInByMungeRequest\x12\x12\n\ncredential\x18\x01 \x01(\t\"*\n\x19SignInBySlurmTokenRequest\x12\r\n\x05token\x18\x01 \x01(\t\";\n\x08SignedIn\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nlifetime_s\x18\x03 \x01(\r\"\x0f\n\rWhoAmIRequest\"\xdc\x01\n\x08Identity\x12\x0b\n\x03sub\x18\x01 \x01(\t\x12\x1e\n\x04user\x18\x02 \x01(\x0b\x32\x10.lattice.v1.Fact\x12 \n\x06tenant\x18\x03 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x1e\n\x04role\x18\x04 \x01(\x0b\x32\x10.lattice.v1.Fact\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x13\n\x0b\x63oordinates\x18\x06 \x03(\t\x12+\n\x07\x65xpires\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\"%\n\x04\x46\x61\x63t\x12\r\n\x05value\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t2\xd4\x02\n\x0fIdentityService\x12X\n\x10GetAuthDiscovery\x12#.lattice.v1.GetAuthDiscoveryRequest\x1a\x19.lattice.v1.AuthDiscovery\"\x04\x98\xe5\x18\x01\x12M\n\rSignInByMunge\x12 .lattice.v1.SignInByMungeRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12W\n\x12SignInBySlurmToken\x12%.lattice.v1.SignInBySlurmTokenRequest\x1a\x14.lattice.v1.SignedIn\"\x04\x98\xe5\x18\x01\x12?\n\x06WhoAmI\x12\x19.lattice.v1.WhoAmIRequest\x1a\x14.lattice.v1.Identity\"\x04\x98\xe5\x18\x02\x32\xb3\x01\n\x12JobIdentityService\x12S\n\rIssueJobToken\x12 .lattice.v1.IssueJobTokenRequest\x1a\x1a.lattice.v1.IssuedJobToken\"\x04\x98\xe5\x18\x0f\x12H\n\x0b\x44\x65scribeJob\x12\x1e.lattice.v1.DescribeJobRequest\x1a\x13.lattice.v1.JobSelf\"\x04\x98\xe5\x18\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,22 +41,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IDENTITYSERVICE'].methods_by_name['SignInBySlurmToken']._serialized_options = b'\230\345\030\001'
   _globals['_IDENTITYSERVICE'].methods_by_name['WhoAmI']._loaded_options = None
   _globals['_IDENTITYSERVICE'].methods_by_name['WhoAmI']._serialized_options = b'\230\345\030\002'
-  _globals['_GETAUTHDISCOVERYREQUEST']._serialized_start=100
-  _globals['_GETAUTHDISCOVERYREQUEST']._serialized_end=125
-  _globals['_AUTHDISCOVERY']._serialized_start=127
-  _globals['_AUTHDISCOVERY']._serialized_end=224
-  _globals['_SIGNINBYMUNGEREQUEST']._serialized_start=226
-  _globals['_SIGNINBYMUNGEREQUEST']._serialized_end=268
-  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_start=270
-  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_end=312
-  _globals['_SIGNEDIN']._serialized_start=314
-  _globals['_SIGNEDIN']._serialized_end=373
-  _globals['_WHOAMIREQUEST']._serialized_start=375
-  _globals['_WHOAMIREQUEST']._serialized_end=390
-  _globals['_IDENTITY']._serialized_start=393
-  _globals['_IDENTITY']._serialized_end=613
-  _globals['_FACT']._serialized_start=615
-  _globals['_FACT']._serialized_end=652
-  _globals['_IDENTITYSERVICE']._serialized_start=655
-  _globals['_IDENTITYSERVICE']._serialized_end=995
+  _globals['_JOBIDENTITYSERVICE'].methods_by_name['IssueJobToken']._loaded_options = None
+  _globals['_JOBIDENTITYSERVICE'].methods_by_name['IssueJobToken']._serialized_options = b'\230\345\030\017'
+  _globals['_JOBIDENTITYSERVICE'].methods_by_name['DescribeJob']._loaded_options = None
+  _globals['_JOBIDENTITYSERVICE'].methods_by_name['DescribeJob']._serialized_options = b'\230\345\030\017'
+  _globals['_ISSUEJOBTOKENREQUEST']._serialized_start=100
+  _globals['_ISSUEJOBTOKENREQUEST']._serialized_end=155
+  _globals['_ISSUEDJOBTOKEN']._serialized_start=157
+  _globals['_ISSUEDJOBTOKEN']._serialized_end=208
+  _globals['_DESCRIBEJOBREQUEST']._serialized_start=210
+  _globals['_DESCRIBEJOBREQUEST']._serialized_end=245
+  _globals['_JOBSELF']._serialized_start=248
+  _globals['_JOBSELF']._serialized_end=558
+  _globals['_GETAUTHDISCOVERYREQUEST']._serialized_start=560
+  _globals['_GETAUTHDISCOVERYREQUEST']._serialized_end=585
+  _globals['_AUTHDISCOVERY']._serialized_start=587
+  _globals['_AUTHDISCOVERY']._serialized_end=684
+  _globals['_SIGNINBYMUNGEREQUEST']._serialized_start=686
+  _globals['_SIGNINBYMUNGEREQUEST']._serialized_end=728
+  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_start=730
+  _globals['_SIGNINBYSLURMTOKENREQUEST']._serialized_end=772
+  _globals['_SIGNEDIN']._serialized_start=774
+  _globals['_SIGNEDIN']._serialized_end=833
+  _globals['_WHOAMIREQUEST']._serialized_start=835
+  _globals['_WHOAMIREQUEST']._serialized_end=850
+  _globals['_IDENTITY']._serialized_start=853
+  _globals['_IDENTITY']._serialized_end=1073
+  _globals['_FACT']._serialized_start=1075
+  _globals['_FACT']._serialized_end=1112
+  _globals['_IDENTITYSERVICE']._serialized_start=1115
+  _globals['_IDENTITYSERVICE']._serialized_end=1455
+  _globals['_JOBIDENTITYSERVICE']._serialized_start=1458
+  _globals['_JOBIDENTITYSERVICE']._serialized_end=1637
 # @@protoc_insertion_point(module_scope)

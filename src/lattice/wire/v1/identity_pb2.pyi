@@ -20,6 +20,136 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class IssueJobTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    started: _builtins.float
+    """When it began on this node, in seconds since 1970, by the servers' clock."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        started: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssueJobTokenRequest: _TypeAlias = IssueJobTokenRequest  # noqa: Y015
+
+@_typing.final
+class IssuedJobToken(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LIFETIME_S_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    lifetime_s: _builtins.int
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        lifetime_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lifetime_s", b"lifetime_s", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssuedJobToken: _TypeAlias = IssuedJobToken  # noqa: Y015
+
+@_typing.final
+class DescribeJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeJobRequest: _TypeAlias = DescribeJobRequest  # noqa: Y015
+
+@_typing.final
+class JobSelf(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    NODE_COUNT_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_S_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    id: _builtins.str
+    """As people write it: 12345, 12345_7, 12345+1."""
+    allocation: _builtins.str
+    """The unambiguous name."""
+    attempt: _builtins.int
+    job_id: _builtins.int
+    name: _builtins.str
+    user: _builtins.str
+    account: _builtins.str
+    tenant: _builtins.str
+    partition: _builtins.str
+    state: _builtins.str
+    nodes: _builtins.str
+    node_count: _builtins.int
+    time_limit_s: _builtins.int
+    @_builtins.property
+    def started(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        id: _builtins.str = ...,
+        allocation: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        job_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        user: _builtins.str = ...,
+        account: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        partition: _builtins.str = ...,
+        state: _builtins.str = ...,
+        nodes: _builtins.str = ...,
+        node_count: _builtins.int = ...,
+        started: _timestamp_pb2.Timestamp | None = ...,
+        time_limit_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "started", b"started", "time_limit_s", b"time_limit_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s", "account", b"account", "allocation", b"allocation", "attempt", b"attempt", "cluster", b"cluster", "id", b"id", "job_id", b"job_id", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "partition", b"partition", "started", b"started", "state", b"state", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__time_limit_s: _TypeAlias = _typing.Literal["time_limit_s"]  # noqa: Y015
+    _WhichOneofArgType__time_limit_s: _TypeAlias = _typing.Literal["_time_limit_s", b"_time_limit_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_limit_s) -> _WhichOneofReturnType__time_limit_s | None: ...
+
+Global___JobSelf: _TypeAlias = JobSelf  # noqa: Y015
+
+@_typing.final
 class GetAuthDiscoveryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -226,3 +226,123 @@ class IdentityService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class JobIdentityServiceStub(object):
+    """On the agents' own listener, for the jobs of the node that the certificate names.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.IssueJobToken = channel.unary_unary(
+                '/lattice.v1.JobIdentityService/IssueJobToken',
+                request_serializer=lattice_dot_v1_dot_identity__pb2.IssueJobTokenRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_identity__pb2.IssuedJobToken.FromString,
+                _registered_method=True)
+        self.DescribeJob = channel.unary_unary(
+                '/lattice.v1.JobIdentityService/DescribeJob',
+                request_serializer=lattice_dot_v1_dot_identity__pb2.DescribeJobRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_identity__pb2.JobSelf.FromString,
+                _registered_method=True)
+
+
+class JobIdentityServiceServicer(object):
+    """On the agents' own listener, for the jobs of the node that the certificate names.
+    """
+
+    def IssueJobToken(self, request, context):
+        """A token for one run of a job on this node. It is for the agent, and never given to the job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeJob(self, request, context):
+        """What the job with this token may know of itself, as long as it runs there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_JobIdentityServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'IssueJobToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueJobToken,
+                    request_deserializer=lattice_dot_v1_dot_identity__pb2.IssueJobTokenRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_identity__pb2.IssuedJobToken.SerializeToString,
+            ),
+            'DescribeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeJob,
+                    request_deserializer=lattice_dot_v1_dot_identity__pb2.DescribeJobRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_identity__pb2.JobSelf.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'lattice.v1.JobIdentityService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('lattice.v1.JobIdentityService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class JobIdentityService(object):
+    """On the agents' own listener, for the jobs of the node that the certificate names.
+    """
+
+    @staticmethod
+    def IssueJobToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.JobIdentityService/IssueJobToken',
+            lattice_dot_v1_dot_identity__pb2.IssueJobTokenRequest.SerializeToString,
+            lattice_dot_v1_dot_identity__pb2.IssuedJobToken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.JobIdentityService/DescribeJob',
+            lattice_dot_v1_dot_identity__pb2.DescribeJobRequest.SerializeToString,
+            lattice_dot_v1_dot_identity__pb2.JobSelf.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -80,3 +80,46 @@ class IdentityServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_identity_pb2.Identity, _abc.Awaitable[_identity_pb2.Identity]]: ...
 
 def add_IdentityServiceServicer_to_server(servicer: IdentityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class JobIdentityServiceStub:
+    """On the agents' own listener, for the jobs of the node that the certificate names."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> JobIdentityServiceAsyncStub: ...
+    IssueJobToken: _grpc.UnaryUnaryMultiCallable[_identity_pb2.IssueJobTokenRequest, _identity_pb2.IssuedJobToken]
+    """A token for one run of a job on this node. It is for the agent, and never given to the job."""
+    DescribeJob: _grpc.UnaryUnaryMultiCallable[_identity_pb2.DescribeJobRequest, _identity_pb2.JobSelf]
+    """What the job with this token may know of itself, as long as it runs there."""
+
+@_typing.type_check_only
+class JobIdentityServiceAsyncStub(JobIdentityServiceStub):
+    """On the agents' own listener, for the jobs of the node that the certificate names."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    IssueJobToken: _aio.UnaryUnaryMultiCallable[_identity_pb2.IssueJobTokenRequest, _identity_pb2.IssuedJobToken]  # type: ignore[assignment]
+    """A token for one run of a job on this node. It is for the agent, and never given to the job."""
+    DescribeJob: _aio.UnaryUnaryMultiCallable[_identity_pb2.DescribeJobRequest, _identity_pb2.JobSelf]  # type: ignore[assignment]
+    """What the job with this token may know of itself, as long as it runs there."""
+
+class JobIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
+    """On the agents' own listener, for the jobs of the node that the certificate names."""
+
+    @_abc_1.abstractmethod
+    def IssueJobToken(
+        self,
+        request: _identity_pb2.IssueJobTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_identity_pb2.IssuedJobToken, _abc.Awaitable[_identity_pb2.IssuedJobToken]]:
+        """A token for one run of a job on this node. It is for the agent, and never given to the job."""
+
+    @_abc_1.abstractmethod
+    def DescribeJob(
+        self,
+        request: _identity_pb2.DescribeJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_identity_pb2.JobSelf, _abc.Awaitable[_identity_pb2.JobSelf]]:
+        """What the job with this token may know of itself, as long as it runs there."""
+
+def add_JobIdentityServiceServicer_to_server(servicer: JobIdentityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
