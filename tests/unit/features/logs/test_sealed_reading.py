@@ -7,19 +7,27 @@ from datetime import timedelta
 
 import pytest
 
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.grants import GrantSigner
+from lattice.access.output import OutputAccess
+from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import attempts_of
-from lattice.domain.audit import AuditAct
+from lattice.domain.attempts import AttemptFinder, attempts_of
+from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.logchunk import BadChunk
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.sealed import SEGMENT_BYTES, plain_bytes
+from lattice.domain.sensitive import SensitiveWork
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.logs.model import GapCause, LogGap, LogNote, LogQuery
+from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.key_retention import KeyRetention
+from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
-from lattice.features.logs.service.retention import Retention, RetentionRules
+from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
 from lattice.features.logs.service.seal import METADATA, Seals
 from lattice.features.logs.service.sealed_objects import (
     ChangedObject,
@@ -28,11 +36,13 @@ from lattice.features.logs.service.sealed_objects import (
     allocation_of,
 )
 from lattice.foundation.data_keys import DataKeys
+from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_site_keys import InMemorySiteKeys
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.required_trail import RequiredTrail
-from tests.unit.features.logs.test_reading import ALICE, Site, noise, numbered, texts_of
+from tests.fakes.sharing import sharing_parts
+from tests.unit.features.logs.test_reading import ALICE, NoNodes, Site, noise, numbered, texts_of
 
 DAY_S = 86_400.0
 MARKER = b"patient 4711"
@@ -221,6 +231,54 @@ async def test_a_sealed_object_is_told_from_an_absent_one(site: SealedSite) -> N
     with pytest.raises(ChangedObject):
         await site.stored().read(key)
     assert issubclass(ChangedObject, BadChunk)
+
+
+def audited(site: SealedSite, trail: RequiredTrail) -> LogService:
+    """The same service at a site where the job's vCluster is sensitive."""
+    views = Vclusters((Vcluster("batch", VclusterKind.SENSITIVE, "batch"),))
+    sharing = sharing_parts(site.state)
+    sensitive = SensitiveWork(views, FixedClaims((node_claim("alice", "n1", "n2"),)))
+    acts = SensitiveActs(sensitive, trail)
+    finder = AllocationFinder(site.scheduler, site.clock, sharing.shares, sensitive, acts)
+    return LogService(
+        site.scheduler,
+        OutputAccess(finder, sharing.notes, site.clock, acts=acts),
+        Archive(site.stored()),
+        Feeds(NoNodes(), None, site.clock, AttemptFinder(site.scheduler, site.clock).of),  # type: ignore[arg-type]
+        site.clock,
+        removals=Removals(site.stored()),
+    )
+
+
+@pytest.mark.parametrize("read", ["page", "stream", "streams", "raw"])
+async def test_nothing_is_read_before_the_read_is_in_the_audit_log(
+    site: SealedSite, read: str
+) -> None:
+    await site.put("n1", numbered(30))
+    trail = RequiredTrail()
+    service = audited(site, trail)
+
+    async def act() -> None:
+        if read == "page":
+            await service.page(ALICE, "7", LogQuery())
+        elif read == "stream":
+            async for _ in await service.stream(ALICE, "7", LogQuery()):
+                break
+        elif read == "streams":
+            await service.streams(ALICE, "7", LogQuery())
+        else:
+            await service.raw(ALICE, "7", LogQuery(), "batch")
+
+    trail.is_away = True
+    before = site.bucket.reads
+    with pytest.raises(SensitiveAuditRequired):
+        await act()
+    assert site.bucket.reads == before
+    trail.is_away = False
+    await act()
+    assert site.bucket.reads > before
+    (event,) = trail.events
+    assert (event.act, event.allocation) == (AuditAct.LOG_READ, site.job.allocation.ref)
 
 
 def retention(site: SealedSite, trail: RequiredTrail, days: int = 30) -> Retention:
