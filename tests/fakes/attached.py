@@ -12,6 +12,7 @@ from lattice.access.limits import DEFAULTS, LimitTable
 from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.errors import LatticeError
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.stream import NodeStreams
 from lattice.domain.terminal import Stdin, TerminalMessage, read_message, write_message
 from lattice.features.attach.model import (
@@ -22,6 +23,8 @@ from lattice.features.attach.model import (
     write_word,
 )
 from lattice.features.attach.service.questions import HelperQuestions
+from lattice.features.attach.service.recorded import TerminalRecording
+from lattice.features.attach.service.recordings import Recordings
 from lattice.features.attach.service.records import AttachListing, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
 from lattice.features.attach.service.session import AttachService
@@ -64,6 +67,8 @@ class AttachReplica:
         *,
         finder: AllocationFinder | None = None,
         acts: SensitiveActs | None = None,
+        recording: TerminalRecording | None = None,
+        on_recorded_end: Callable[[], None] = lambda: None,
     ) -> None:
         clock = store.clock
         table = LimitTable(dict(DEFAULTS))
@@ -79,6 +84,7 @@ class AttachReplica:
             clock,
             self.journal,
             acts,
+            on_recorded_end=on_recorded_end,
             sleep=sleep,
         )
         finder = finder or AllocationFinder(scheduler, clock)
@@ -88,6 +94,7 @@ class AttachReplica:
             nodes,
             HelperQuestions(signer),  # type: ignore[arg-type]
             self.keeping,
+            recording or TerminalRecording(SensitiveWork(), Recordings(store), clock),
             clock,
             name,
             sleep=sleep,

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,6 @@ from lattice import __version__
 from lattice.access.grants import GrantChecker
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.clock import HelperClock
-from lattice.adapters.helper.terminals import HelperTerminals
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.certificate_process import CertificateProcess
 from lattice.agent.clock import HelperTime, LinkedTime
@@ -39,6 +38,7 @@ from lattice.agent.process_figures import OwnProcess, process_figures
 from lattice.agent.sections import AgentConfig
 from lattice.agent.self_check import OwnSources, SelfCheck, latency_state
 from lattice.agent.telemetry import TelemetryParts
+from lattice.agent.terminals import TerminalParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.loglines import set_level
 from lattice.base.pauses import LoopPauses
@@ -49,7 +49,6 @@ from lattice.base.systemd import Systemd
 from lattice.base.unused_memory import collect_unused
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.attach.node import TerminalPassing
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, LinkLine, NodeSelf
@@ -212,13 +211,10 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
     stack.callback(telemetry.close)
     reloader.add(*telemetry.reloads)
     diag = DiagParts(settings, jobs, clock, servers, helper, telemetry)
-    serving: dict[StreamKind, Serve] = {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
-    sessions = NodeSessions(
-        dialling,
-        checker,
-        {**serving, **telemetry.serving, **diag.serving},
-        {StreamKind.ATTACH: TerminalPassing(HelperTerminals(helper))},
-    )
+    terminals = TerminalParts(settings, helper, logs.seals, clock)
+    stack.push_async_callback(terminals.aclose)
+    serving = _serving(logs, telemetry.serving, diag.serving, terminals.serving)
+    sessions = NodeSessions(dialling, checker, serving, terminals.pass_on)
     stack.push_async_callback(sessions.aclose)
     own = _self_check(settings, logs, link, clock)
 
@@ -261,6 +257,13 @@ def _unused_memory(fresh: FreshStart) -> tuple[Loop, ...]:
     # The agent overwrites because it has had a data key, and may have others at any time.
     run = partial(collect_unused, lambda: (fresh,))
     return (Loop("unused memory", run, OnFailure.RESTART),)
+
+
+def _serving(logs: LogParts, *more: Mapping[StreamKind, Serve]) -> dict[StreamKind, Serve]:
+    serving: dict[StreamKind, Serve] = {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
+    for each in more:
+        serving |= each
+    return serving
 
 
 def _self_check(settings: AgentSettings, logs: LogParts, link: _Link, clock: Clock) -> SelfCheck:

@@ -50,6 +50,7 @@ class Act(StrEnum):
     REMOVE_RESERVATION = "remove_reservation"
     LIST_RESERVATIONS = "list_reservations"
     SHOW_RIGHTS = "show_rights"
+    CLOSE_RECORDING = "close_recording"
     ECHO = "echo"
     CLOCK = "clock"
     """Never granted: setting a helper's time needs a signed time and no grant."""

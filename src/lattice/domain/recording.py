@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+from urllib.parse import quote, unquote
 
 from lattice.base.zstd import zstd
 from lattice.domain.asciicast import (
@@ -274,12 +276,17 @@ class RecordingVerifier:
     """
 
     def __init__(
-        self, name: RecordingName, anchor: Anchor | None = None, key: DataKey | None = None
+        self,
+        name: RecordingName,
+        anchor: Anchor | None = None,
+        key: DataKey | None = None,
+        position: RecordingPosition | None = None,
     ) -> None:
+        """`position`: begin there, after chunks that were verified before."""
         self._name = name
         self._anchor = anchor
         self._key = key
-        self._next = RecordingPosition(0, name.first_link)
+        self._next = position or first_position(name)
         self._over = False
 
     @property
@@ -373,3 +380,39 @@ def closing_text(position: RecordingPosition, header: CastHeader, reason: str) -
     """The text of a last chunk without events."""
     text = ChunkText(position.totals, reason=reason)
     return text if position.number else replace(text, header=header)
+
+
+_ANCHOR = re.compile(
+    r"session ([0-9a-f]{32}): (\S{0,40}), recording of (\d{1,9}) chunks, last ([0-9a-f]{64}), "
+    r"account (\S{0,200})",
+    re.ASCII,
+)
+
+
+def anchor_text(session: str, anchor: Anchor, reason: str, *, account: str) -> str:
+    """The detail of the entry that names a recording in the audit log."""
+    return (
+        f"session {session}: {reason}, recording of {anchor.chunks} chunks, "
+        f"last {anchor.link.hex()}, account {quote(account, safe='')}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnchoredRecording:
+    """A recording that an entry of the audit log names."""
+
+    session: str
+    reason: str
+    anchor: Anchor
+    account: str
+
+
+def read_anchor(detail: str) -> AnchoredRecording | None:
+    """What the detail of an entry names; None if it names no recording."""
+    found = _ANCHOR.fullmatch(detail)
+    if found is None:
+        return None
+    session, reason, chunks, link, account = found.groups()
+    return AnchoredRecording(
+        session, reason, Anchor(int(chunks), bytes.fromhex(link)), unquote(account)
+    )

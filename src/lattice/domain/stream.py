@@ -36,6 +36,7 @@ class StreamKind(StrEnum):
     METRICS = "metrics"
     FACTS = "facts"
     STACKS = "stacks"
+    RECORDINGS = "recordings"
 
     @property
     def act(self) -> Act:
@@ -49,6 +50,7 @@ _ACTS = {
     StreamKind.METRICS: Act.READ_METRICS,
     StreamKind.FACTS: Act.READ_FACTS,
     StreamKind.STACKS: Act.DUMP_STACKS,
+    StreamKind.RECORDINGS: Act.CLOSE_RECORDING,
 }
 
 

@@ -195,6 +195,14 @@ _SENSITIVE = SeriesGroup(
             "lattice_data_keys_failures_total",
             "Failures to wrap a data key again. It stays as it was.",
         ),
+        counter(
+            "lattice_recordings_closed_total",
+            "Recordings of terminals that this server closed and named in the audit log.",
+        ),
+        counter(
+            "lattice_recordings_failures_total",
+            "Failures to close a recording. It is tried again.",
+        ),
         gauge("lattice_data_keys_in_memory", "Data keys that this server has in memory."),
     ),
 )

@@ -64,6 +64,7 @@ RESTARTED = (
     "membership",
     "oidc keys",
     "presences",
+    "recordings",
     "replicas announced",
     "samples writer 0",
     "samples writer 1",

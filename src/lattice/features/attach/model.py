@@ -99,6 +99,8 @@ class EndReason(StrEnum):
     """Another client of the same caller continues the session."""
     REFUSED = "refused"
     """The caller lost the permission, or a lock covers the session."""
+    UNRECORDED = "recording_impossible"
+    """Sensitive work: what happens in it could not be recorded any more."""
     OTHER = "other"
     """A reason of a newer server."""
 

@@ -14,6 +14,10 @@ from lattice.features.attach import wire as own_wire
 from lattice.features.attach.operations import ISSUE_ATTACH_TICKET, LIST_ATTACH_SESSIONS
 from lattice.features.attach.section import AttachSection
 from lattice.features.attach.service.questions import HelperQuestions
+from lattice.features.attach.service.recorded import TerminalRecording
+from lattice.features.attach.service.recording_closer import RecordingCloser
+from lattice.features.attach.service.recording_store import RecordingStore
+from lattice.features.attach.service.recordings import Recordings
 from lattice.features.attach.service.records import AttachListing, RecordCleanup, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
 from lattice.features.attach.service.session import AttachService
@@ -38,6 +42,7 @@ def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> W
     retention = timedelta(days=section.record_days)
     records = SessionRecords(foundation.state, clock, replica, retention)
     finder = foundation.finder
+    recording, closer = _recording(foundation, nodes, records)
     keeping = SessionRegistry(
         foundation.limits,
         records,
@@ -45,21 +50,59 @@ def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> W
         foundation.journal,
         foundation.sensitive_acts,
         locks=foundation.locks,
+        on_recorded_end=closer.close_soon if closer is not None else lambda: None,
     )
     asking = HelperQuestions(nodes.signer, uncontained=section.uncontained)
     service = AttachService(
-        foundation.scheduler, finder, nodes.streams, asking, keeping, clock, replica
+        foundation.scheduler,
+        finder,
+        nodes.streams,
+        asking,
+        keeping,
+        recording,
+        clock,
+        replica,
     )
     foundation.own_metrics.show(lambda: {"attach_connections": float(service.open)})
     tickets = AttachTickets(finder, foundation.signed_state, clock)
     tidying = RecordCleanup(records, clock, foundation.replicas)
-    removal = Loop("attach records", tidying.run, OnFailure.RESTART)
+    loops = [Loop("attach records", tidying.run, OnFailure.RESTART)]
+    foundation.own_metrics.watch(
+        lambda: {
+            "recordings_closed_total": float(closer.closed_total if closer else 0),
+            "recordings_failures_total": float(closer.failures_total if closer else 0),
+        }
+    )
+    if closer is not None:
+        loops.append(Loop("recordings", closer.run, OnFailure.RESTART))
     return Wiring(
         bindings=bindings(AttachListing(finder, records), tickets),
         offer=terminal(service, tickets, frozenset(section.origins)),
-        loops=(removal,),
+        loops=tuple(loops),
         close=keeping.aclose,
     )
+
+
+def _recording(
+    foundation: Foundation, nodes: NodeAccess, records: SessionRecords
+) -> tuple[TerminalRecording, RecordingCloser | None]:
+    """Without a bucket of sensitive work, or without data keys, nothing can be recorded."""
+    objects, keys, clock = foundation.sensitive_objects, foundation.data_keys, foundation.clock
+    recordings = Recordings(foundation.state)
+    if objects is None or keys is None:
+        return TerminalRecording(foundation.sensitive, recordings, clock), None
+    store = RecordingStore(objects)
+    closer = RecordingCloser(
+        recordings,
+        records,
+        store,
+        keys.existing,
+        nodes.streams,
+        nodes.signer,
+        foundation.audit,
+        clock,
+    )
+    return TerminalRecording(foundation.sensitive, recordings, clock, store, keys), closer
 
 
 def terminal(

@@ -23,7 +23,7 @@ from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin, read_reque
 from lattice.domain.stream import CarrierLost, StreamKind, StreamQuestion
 from lattice.domain.terminal import Output, Stdin, read_message, write_message
 from lattice.features.attach.model import Start
-from lattice.features.attach.node import TerminalPassing
+from lattice.features.attach.node.terminals import TerminalPassing
 from lattice.features.attach.service.questions import HelperQuestions
 from lattice.features.link.node.sessions import NodeSessions
 from lattice.wire.conduit import Conduit

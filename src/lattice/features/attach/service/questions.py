@@ -11,10 +11,17 @@ from lattice.access.grants import GrantSigner
 from lattice.base.errors import InternalError, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.grant import Act
-from lattice.domain.privileged import Enter, Rejoin, write_request
+from lattice.domain.privileged import (
+    Enter,
+    EnterSigned,
+    Rejoin,
+    RejoinSigned,
+    write_request,
+)
 from lattice.domain.privileged import digest_of as question_digest
 from lattice.domain.stream import StreamKind, StreamQuestion, digest_of
 from lattice.features.attach.model import Start
+from lattice.features.attach.recording_frames import RecordingOrder, write_opening
 
 ENTER_S = 12.0
 """To mount an image or a home may take a while; a connection is silent for 15 s at most."""
@@ -27,9 +34,10 @@ class HelperQuestions:
         self._signer = signer
         self._uncontained = uncontained
 
-    def enter(self, start: Start) -> Enter:
+    def enter(self, start: Start, *, recorded: bool = False) -> Enter:
         """The request that begins a terminal. Raises `UsageError`."""
-        question = Enter(
+        kind = EnterSigned if recorded else Enter
+        question = kind(
             session=start.session,
             argv=start.command,
             terminal=start.terminal,
@@ -42,13 +50,25 @@ class HelperQuestions:
             raise UsageError(f"That can't be run: {fault}.")
         return question
 
+    @staticmethod
+    def rejoin(session: str, *, recorded: bool = False) -> Rejoin:
+        """The request for the terminal that is there already."""
+        return RejoinSigned(session) if recorded else Rejoin(session)
+
     def of_node(
-        self, actor: Actor, job: Allocation, node: str, question: Enter | Rejoin
+        self,
+        actor: Actor,
+        job: Allocation,
+        node: str,
+        question: Enter | Rejoin,
+        order: RecordingOrder | None = None,
     ) -> StreamQuestion:
-        """The request with its grants, for the node."""
+        """The request with its grants, for the node. `order` is for its recorder."""
         kind, resume = StreamKind.ATTACH, isinstance(question, Rejoin)
         inner = self._grant(actor, job, node, question_digest(question))
         opening = write_request(inner, question)
+        if order is not None:
+            opening = write_opening(order, opening)
         return StreamQuestion(
             node=node,
             kind=kind,

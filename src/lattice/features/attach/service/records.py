@@ -5,6 +5,8 @@ Keys::
     attach/sessions/open/USER/SESSION   while it is open, with the server that serves it
     attach/sessions/past/USER/SESSION   after its end, for 30 days or as configured
 
+`recordings` has more keys for sensitive work, which are written in the same commits.
+
 A session begins only after its record is written. Every commit expects the revision that was read.
 So two servers that serve a session in turn can't undo each other's changes. Each new connection of
 a session raises its `sequence`.
@@ -30,6 +32,12 @@ from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, Unavailable, UsageError
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore
 from lattice.features.attach.model import RESUME_S, EndReason
+from lattice.features.attach.service.recordings import (
+    RecordingEntry,
+    alone_key,
+    beginning,
+    conflict,
+)
 from lattice.features.attach.sessions import AttachSession, AttachSessions
 
 _log = logging.getLogger(__name__)
@@ -60,6 +68,8 @@ class SessionRecord:
     owed: datetime | None = None
     """When the client left: since when the node owed an answer."""
     revision: int = 0
+    recorded: bool = False
+    """Whether it is the one recorded session of its allocation."""
 
 
 class SessionRecords:
@@ -75,13 +85,24 @@ class SessionRecords:
         self._past = 0
         self._swept_s = float("-inf")
 
-    async def begin(self, session: AttachSession) -> SessionRecord:
-        """Write a new record. Raises `UsageError` if that session exists."""
-        record = SessionRecord(session, 1, self._replica)
+    async def begin(
+        self, session: AttachSession, recording: RecordingEntry | None = None
+    ) -> SessionRecord:
+        """Write a new record, with that of its recording.
+
+        Raises `UsageError` if that session exists, `Conflict` if another one is recorded.
+        """
+        record = SessionRecord(session, 1, self._replica, recorded=recording is not None)
         key = _key(OPEN, session)
         absent = [Expect(key, 0), Expect(_key(PAST, session), 0)]
-        revision = await self._state.commit(absent, [Put(key, _written(record))])
+        changes: list[Change] = [Put(key, _written(record))]
+        if recording is not None:
+            more_absent, more = beginning(recording)
+            absent += more_absent
+            changes += more
+        revision = await self._state.commit(absent, changes)
         if revision is None:
+            await self._refuse_second(session, recording)
             # The same request may come again after its answer was lost.
             entry = await self._state.get(key)
             there = record_of(entry) if entry else None
@@ -89,6 +110,22 @@ class SessionRecords:
                 raise UsageError("A session of that name exists.", hint="Draw another at random.")
             return await self._go_on(there)
         return replace(record, revision=revision)
+
+    async def _refuse_second(
+        self, session: AttachSession, recording: RecordingEntry | None
+    ) -> None:
+        if recording is None:
+            return
+        held = await self._state.get(alone_key(recording.allocation))
+        problem = conflict(held, session.id) if held is not None else None
+        if problem is not None:
+            raise problem
+
+    async def ended(self, user: str, session: str) -> AttachSession | None:
+        """The session, if its end is recorded."""
+        entry = await self._state.get(f"{PAST}{_word(user)}/{session}")
+        found = record_of(entry) if entry is not None else None
+        return found.session if found is not None else None
 
     async def resume(self, session: str, user: str, subject: str) -> SessionRecord:
         """Continue a session over a new connection. Raises `NotFound` if it is over."""
@@ -115,6 +152,8 @@ class SessionRecords:
             Delete(open_key),
             Put(past_key, _written(replace(record, session=over))),
         ]
+        if record.recorded:
+            changes.append(Delete(alone_key(over.allocation)))
         done = await self._state.commit([Expect(open_key, record.revision)], changes)
         if done is None:
             return None
@@ -282,6 +321,7 @@ def record_of(entry: Entry) -> SessionRecord | None:
             _moment(document.get("left")),
             _moment(document.get("owed")),
             entry.revision,
+            bool(document.get("recorded", False)),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
@@ -296,6 +336,7 @@ def _written(record: SessionRecord) -> bytes:
         "replica": record.replica,
         "left": _plain(record.left),
         "owed": _plain(record.owed),
+        **({"recorded": True} if record.recorded else {}),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 

@@ -25,6 +25,8 @@ from lattice.domain.audit import AuditAct
 from lattice.domain.lock import Lock, Locks, NoLocks
 from lattice.domain.terminal import EndCause
 from lattice.features.attach.model import RESUME_S, EndReason, Start
+from lattice.features.attach.service.recorded import UNRECORDED
+from lattice.features.attach.service.recordings import RecordingEntry
 from lattice.features.attach.service.records import SessionRecord, SessionRecords
 from lattice.features.attach.service.tap import SessionTap
 from lattice.features.attach.sessions import AttachSession
@@ -81,9 +83,11 @@ class SessionRegistry:
         acts: SensitiveActs | None = None,
         *,
         locks: Locks | None = None,
+        on_recorded_end: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._acts = acts or SensitiveActs()
+        self._on_recorded_end = on_recorded_end
         self._locks = locks or NoLocks()
         self._limits = limits
         self._records = records
@@ -92,10 +96,17 @@ class SessionRegistry:
         self._sleep = sleep
         self._left: dict[str, _Left] = {}
 
-    async def begin(self, actor: Actor, job: Allocation, node: str, start: Start) -> SessionEntry:
+    async def begin(
+        self,
+        actor: Actor,
+        job: Allocation,
+        node: str,
+        start: Start,
+        recording: RecordingEntry | None = None,
+    ) -> SessionEntry:
         """Take a slot, then write the record. Of sensitive work, the audit log has it before.
 
-        Raises `PermissionRefused`, `RateLimited`, `Unavailable`, `UsageError`.
+        Raises `PermissionRefused`, `RateLimited`, `Unavailable`, `UsageError`, `Conflict`.
         """
         self._refuse_locked(actor, node, start.session)
         session = AttachSession(
@@ -111,7 +122,11 @@ class SessionRegistry:
         )
         detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
         audited = await self._acts.require(actor, AuditAct.ATTACH_START, job, detail, node=node)
-        entry = await self._taken(actor, start.session, lambda: self._records.begin(session))
+        if audited and recording is None:
+            raise PermissionRefused(UNRECORDED)
+        entry = await self._taken(
+            actor, start.session, lambda: self._records.begin(session, recording)
+        )
         if not audited:
             self._journal.acted(
                 "attach", job.ref, actor.sub, detail, owner=job.user, tenant=job.tenant
@@ -172,7 +187,10 @@ class SessionRegistry:
             # `RecordCleanup` ends it: no server serves the session that the record names.
             _log.warning("the end of session %s is not written: %s", entry.session, problem.message)
             return
-        if over is not None:
+        if over is not None and entry.record.recorded:
+            # Its end is in the audit log when its recording is closed.
+            self._on_recorded_end()
+        elif over is not None:
             detail = (
                 f"session {over.id} on {over.node}: {reason.value}, "
                 f"{entry.passage.typed_bytes} bytes in, {entry.passage.shown_bytes} out"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -49,6 +49,11 @@ from lattice.features.attach.model import (
 )
 from lattice.features.attach.service.node_choice import by_hand, ends_at, meant, node_of, refusal
 from lattice.features.attach.service.questions import HelperQuestions
+from lattice.features.attach.service.recorded import (
+    UNRECORDED,
+    RecordingEnded,
+    TerminalRecording,
+)
 from lattice.features.attach.service.registry import REASONS, SessionEntry, SessionRegistry
 from lattice.features.attach.service.tap import ends
 from lattice.features.attach.service.watcher import CHECK_EVERY_S, SessionWatch
@@ -96,18 +101,20 @@ class _Verdict:
 class AttachService:
     """Serves terminals to owners of running jobs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies
         self,
         scheduler: Scheduler,
         finder: AllocationFinder,
         nodes: NodeStreams,
         asking: HelperQuestions,
         keeping: SessionRegistry,
+        recording: TerminalRecording,
         clock: Clock,
         replica: str,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._recording = recording
         self._scheduler = scheduler
         self._finder = finder
         self._nodes = nodes
@@ -150,6 +157,9 @@ class AttachService:
             await asyncio.gather(finding, return_exceptions=True)
         if start.resume:
             entry = await self._keeping.resume(actor, job, start.session)
+            if self._recording.lacks(job, recorded=entry.record.recorded):
+                await self._keeping.end(entry, EndReason.REFUSED)
+                raise PermissionRefused(UNRECORDED)
             if entry.record.session.attempt != job.attempt:
                 text = PREEMPTED_TEXT.format(id=job.id)
                 await _last(line, Ended(reason=EndReason.REQUEUED, words=text))
@@ -160,7 +170,8 @@ class AttachService:
                 raise problem
             node = node_of(job, start)
             self._asking.enter(start)
-            entry = await self._keeping.begin(actor, job, node, start)
+            recording = await self._recording.beginning(actor, job, node, start)
+            entry = await self._keeping.begin(actor, job, node, start, recording)
         watch = SessionWatch(
             self._scheduler,
             self._nodes,
@@ -265,19 +276,28 @@ class AttachService:
         return _PAUSES_S if young else ()
 
     def _questions(self, session: _Session) -> tuple[Enter | Rejoin, ...]:
-        rejoin = Rejoin(session.entry.session)
+        recorded = session.entry.record.recorded
+        rejoin = self._asking.rejoin(session.entry.session, recorded=recorded)
         if session.start.resume:
             return (rejoin,)
-        enter = self._asking.enter(session.start)
+        enter = self._asking.enter(session.start, recorded=recorded)
         # The client repeats its first request; nobody knows how far the first one got.
         return (rejoin, enter) if session.entry.record.sequence > 1 else (enter,)
 
     async def _carried(self, session: _Session, question: Enter | Rejoin) -> Ended:
-        entry = session.entry
-        asked = self._asking.of_node(entry.actor, session.job, entry.node, question)
-        async with self._nodes.open(asked) as carrier:
+        entry, recording = session.entry, None
+        if entry.record.recorded:
+            recording = await self._recording.of(entry.session)
+        order = recording.order if recording is not None else None
+        asked = self._asking.of_node(entry.actor, session.job, entry.node, question, order)
+        async with self._nodes.open(asked) as opened:
             await session.line.send_word(write_word(self._opened(session)))
-            directions = (self._inwards(session, carrier), self._outwards(session, carrier))
+            carrier: Carrier = opened
+            directions: list[Coroutine[None, None, Ended]] = []
+            if recording is not None:
+                carrier = recorded = self._recording.carrier(opened, recording)
+                directions.append(recorded.run())
+            directions += (self._inwards(session, carrier), self._outwards(session, carrier))
             tasks = [asyncio.ensure_future(direction) for direction in directions]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -288,6 +308,8 @@ class AttachService:
         for result in results:
             if isinstance(result, Ended):
                 return result
+            if isinstance(result, RecordingEnded):
+                return Ended(reason=EndReason.UNRECORDED, words=str(result))
         raise next(each for each in results if isinstance(each, Exception))
 
     async def _inwards(self, session: _Session, carrier: Carrier) -> Ended:
@@ -334,6 +356,7 @@ class AttachService:
             job=session.job.id,
             user=session.job.user,
             ends=ends_at(session.job),
+            recorded=session.entry.record.recorded,
             sequence=session.entry.record.sequence,
         )
 
