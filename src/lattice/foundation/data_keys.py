@@ -46,6 +46,7 @@ _MOST_CACHED = 512
 _MOST_KNOWN = 20_000
 _ABSENT_S = 2.0
 """How long an absent record counts as absent without another question."""
+_SILENT_S = 5.0
 _BOUND = "lattice data key 1"
 
 
@@ -102,6 +103,7 @@ class DataKeys:
         self._cached: OrderedDict[str, _Cached] = OrderedDict()
         self._known: OrderedDict[str, float] = OrderedDict()
         """Allocations with a record: infinity. Those without one: until when that is assumed."""
+        self._silent_until_s = 0.0
         self._turns: dict[str, asyncio.Lock] = {}
         self.counts = DataKeyCounts()
         self.trouble = ""
@@ -124,13 +126,26 @@ class DataKeys:
         return found
 
     async def is_sealed(self, ref: str) -> bool:
-        """True if there is a key for this allocation."""
-        until_s = self._known.get(ref, 0.0)
+        """True if there is a key for this allocation.
+
+        Raises `Unavailable` at once for some seconds after the state did not answer: readers of
+        ordinary work ask this often, and need not wait for it.
+        """
+        until_s, now = self._known.get(ref, 0.0), self._clock.monotonic()
         if ref in self._cached or until_s == float("inf"):
             return True
-        if until_s > self._clock.monotonic():
+        if until_s > now:
             return False
-        return await self._record(ref) is not None
+        if now < self._silent_until_s:
+            raise Unavailable(
+                "The agreed state does not answer, so nobody knows which work is sealed.",
+                hint="Try again in a few seconds.",
+            )
+        try:
+            return await self._record(ref) is not None
+        except Unavailable:
+            self._silent_until_s = self._clock.monotonic() + _SILENT_S
+            raise
 
     @property
     def cached(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import Allocation
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.sealed import BadSealed, open_object, seal_object
+from lattice.domain.state import Entry
 from lattice.foundation.data_keys import (
     CHECK_EVERY_S,
     ENDED_S,
@@ -150,6 +151,27 @@ async def test_a_new_key_is_known_to_other_servers_within_seconds(site: Site) ->
     await site.server().key_of(JOB)
     site.clock.advance(3)
     assert await reader.is_sealed(JOB.ref)
+
+
+async def test_while_the_state_is_away_only_one_question_in_five_seconds_waits(site: Site) -> None:
+    asked = 0
+    get = site.state.get
+
+    async def counted(key: str) -> Entry | None:
+        nonlocal asked
+        asked += 1
+        return await get(key)
+
+    site.state.get = counted  # type: ignore[method-assign]
+    site.state.away = True
+    reader = site.server()
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await reader.is_sealed(JOB.ref)
+    assert asked == 1
+    site.state.away = False
+    site.clock.advance(5)
+    assert not await reader.is_sealed(JOB.ref)
 
 
 async def test_what_is_cached_needs_no_key_service(site: Site) -> None:
