@@ -74,6 +74,7 @@ def test_a_usual_process_keeps_parts_of_the_text_in_freed_memory() -> None:
         assert places_of(pid, marker)
 
 
+@pytest.mark.threat("sensitive-memory")
 def test_a_process_that_overwrites_keeps_nothing() -> None:
     marker = os.urandom(12).hex().encode()
     with used("overwrite", marker=marker) as (pid, overwrites):
@@ -81,6 +82,7 @@ def test_a_process_that_overwrites_keeps_nothing() -> None:
         assert places_of(pid, marker) == []
 
 
+@pytest.mark.threat("sensitive-memory")
 def test_no_core_is_left() -> None:
     with used("no core") as (pid, _):
         limits = Path(f"/proc/{pid}/limits").read_text()

@@ -26,7 +26,6 @@ from lattice.base.config_checks import check_file, check_url
 from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
 from lattice.base.signatures import SigningKey
-from lattice.domain.vcluster import VclusterKind
 from lattice.features.attach.section import judge_attach
 from lattice.features.audit.section import judge_audit
 from lattice.features.diag.section import judge_diag
@@ -46,10 +45,6 @@ from lattice.server.config.sensitive_rules import judge_sensitive_work
 from lattice.server.config.sensitive_section import judge_sensitive
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NO_SENSITIVE_WORK = (
-    "sensitive work is not offered yet: administrators and shares would reach what its jobs write."
-    " Leave it out"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +249,5 @@ def _sensitive(config: ServerConfig, report: ConfigReport) -> None:
         config.sensitive, config.objects, audit_bucket=config.audit.bucket, report=report
     )
     judge_sensitive_work(config, report)
-    for index, each in enumerate(config.vclusters):
-        if each.kind is VclusterKind.SENSITIVE:
-            report.problem(f"vclusters[{index}].kind", _NO_SENSITIVE_WORK)
     if config.storage.sensitive_bucket is not None:
         report.problem("storage.sensitive_bucket", "is not used: set sensitive.bucket")

@@ -342,7 +342,8 @@ class GateSection:
 class VclusterEntry:
     name: str = required("What people call it.")
     kind: VclusterKind = required(
-        "`hpc`, `service` or `interactive`; `sensitive` is refused: not offered yet."
+        "`hpc`, `service`, `interactive`, or `sensitive`, which needs what "
+        "docs/operate/sensitive.md lists."
     )
     partition: str = required("The Slurm partition it is a view of.")
     qos: str = setting("", "Only jobs of this QOS. Empty: any.")
