@@ -14,6 +14,7 @@ from lattice.domain.presence import Times
 from lattice.server import main as program
 from lattice.server.config.load import Checked, check_server_config
 from lattice.server.config.sections import NodeAgentSection
+from lattice.server.start import seems_sensitive
 
 SECTIONS = {
     "slurm": "{rest_url: 'unix:/run/slurmrestd.socket'}",
@@ -166,6 +167,21 @@ def test_a_server_that_cannot_overwrite_its_memory_does_not_start(
     assert "A sensitive vCluster can't be served: freed memory is not overwritten" in "".join(
         capfd.readouterr()
     )
+
+
+def test_the_program_knows_early_that_it_will_have_sensitive_work(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    for text, seems in (
+        ("vclusters: [{name: a, kind: hpc, partition: p}]", False),
+        ("vclusters: [{name: a, kind: sensitive, partition: p}]", True),
+        ("vclusters:\n  - name: a\n    kind: 'sensitive'\n    partition: p", True),
+        ("sensitive: {bucket: vault}", False),
+    ):
+        file.write_text(text)
+        assert seems_sensitive(["--config", str(file)]) is seems
+        assert seems_sensitive([f"--config={file}", "--single", "x"]) is seems
+    assert not seems_sensitive(["--config", str(tmp_path / "none")])
+    assert not seems_sensitive(["--config"])
 
 
 def test_the_patience_with_nodes_of_sensitive_work() -> None:
