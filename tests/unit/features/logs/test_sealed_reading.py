@@ -16,7 +16,7 @@ from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import AttemptFinder, attempts_of
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.logchunk import BadChunk
-from lattice.domain.objects import NoObject, ObjectStore
+from lattice.domain.objects import NoObject, ObjectStore, key_of
 from lattice.domain.sealed import SEGMENT_BYTES, plain_bytes
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
@@ -316,8 +316,12 @@ async def test_at_the_end_of_the_retention_the_key_is_destroyed_too(site: Sealed
 async def test_a_key_stays_as_long_as_something_of_the_allocation_is_stored(
     site: SealedSite,
 ) -> None:
-    recording = "/".join((*site.job.prefix.split("/")[:3], "recordings", "s1", "00000001"))
-    await site.bucket.put(recording, b"sealed")
+    tenant, account, job, *_ = site.job.prefix.split("/")
+    allocation = site.job.allocation.ref
+    recording = key_of(tenant, account, job, "recordings", allocation, "s1", "0000000001")
+    other = key_of(tenant, account, job, "recordings", f"{job}@1", "s2", "0000000001")
+    for each in (recording, other):
+        await site.bucket.put(each, b"sealed")
     trail = RequiredTrail()
     site.clock.advance(400 * DAY_S)
     site.scheduler.read()

@@ -17,7 +17,7 @@ from datetime import timedelta
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
 from lattice.domain.audit import AuditTrail
-from lattice.domain.objects import ObjectStore, key_of
+from lattice.domain.objects import ObjectStore, key_of, unescaped
 from lattice.features.logs.service.sealed_objects import allocation_of
 from lattice.foundation.data_keys import DataKeys, KeyRecord
 
@@ -63,6 +63,15 @@ class KeyRetention:
         folder = key_of(record.tenant or _NO_TENANT, record.account or _NO_TENANT, name)
         async for each in self.objects.listing(f"{folder}/"):
             # The number of a job may be in use for the second time.
-            if allocation_of(each.key) in {"", ref}:
+            if (allocation_of(each.key) or _recorded(each.key)) in {"", ref}:
                 return True
         return False
+
+
+def _recorded(key: str) -> str:
+    """The allocation of a recording; empty if it is none.
+
+    Its keys are TENANT/PROJECT/JOB/recordings/ALLOCATION/….
+    """
+    parts = key.split("/")
+    return unescaped(parts[4]) if len(parts) > 5 and parts[3] == "recordings" else ""
