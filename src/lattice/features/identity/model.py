@@ -56,8 +56,8 @@ class JobSelf:
     state: State
     nodes: str
     node_count: int
-    started: datetime | None
-    time_limit_s: int | None
+    started: datetime | None = None
+    time_limit_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -28,6 +28,8 @@ from lattice.domain.job_token import LONGEST_LIFETIME_S, BadJobToken
 from lattice.domain.lock import Lock, LockKind
 from lattice.features.identity.model import JobSelf
 from lattice.features.identity.service.job_identity import JobIdentityService
+from lattice.wire.convert import message_of, value_of
+from lattice.wire.v1.identity_pb2 import JobSelf as JobSelfMessage
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import RECORDED, ManualClock
@@ -230,3 +232,11 @@ async def test_both_keys_are_taken_while_one_follows_the_other() -> None:
     tokens = JobTokens(signer, after.clock, lambda: "lab")
     assert tokens.check(await before.token(), "n1").job_id == 7
     assert tokens.check(await after.token(), "n1").job_id == 7
+
+
+@pytest.mark.parametrize(("started", "limit"), [(BEGAN, 3600), (None, None)])
+async def test_the_wire_carries_all_of_it(started: datetime | None, limit: int | None) -> None:
+    site = Site()
+    found = await site.service.describe("n1", await site.token())
+    found = replace(found, started=started, time_limit_s=limit)
+    assert value_of(message_of(found, JobSelfMessage), JobSelf) == found
