@@ -37,7 +37,9 @@ def test_the_metadata_is_complete(built: Path) -> None:
     found = message_from_string(wheel.read(name).decode())
     for key in ("Summary", "Author", "Keywords", "License-Expression", "Requires-Python"):
         assert found[key], key
-    assert {"server", "agent", "nvidia", "tui", "keyring"} <= {*found.get_all("Provides-Extra")}
+    assert {"server", "agent", "nvidia", "tui", "keyring", "otel", "mlflow"} <= {
+        *found.get_all("Provides-Extra")
+    }
 
 
 def test_the_source_archive_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
@@ -50,3 +52,22 @@ def test_the_source_archive_builds_the_same_wheel(built: Path, tmp_path: Path) -
     subprocess.run(build, cwd=source, check=True)
     (first,), (second,) = built.glob("*.whl"), out.glob("*.whl")
     assert zipfile.ZipFile(first).namelist() == zipfile.ZipFile(second).namelist()
+
+
+def test_the_wheel_for_trainings_is_small_and_builds_from_its_own_source(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-d"]
+    subprocess.run([*build, tmp_path], cwd=ROOT / "packages" / "lattice-run", check=True)
+    (wheel,), (archive,) = tmp_path.glob("lattice_run-*.whl"), tmp_path.glob("*.tar.gz")
+    assert wheel.stat().st_size < 20_000
+    with zipfile.ZipFile(wheel) as file:
+        (name,) = (each for each in file.namelist() if each.endswith("/entry_points.txt"))
+        groups = file.read(name).decode()
+    assert "[opentelemetry_resource_detector]" in groups
+    assert "[mlflow.run_context_provider]" in groups
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (source,) = (each for each in tmp_path.iterdir() if each.is_dir())
+    out = tmp_path / "again"
+    subprocess.run([*build, out, "-t", "wheel"], cwd=source, check=True)
+    (again,) = out.glob("*.whl")
+    assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
