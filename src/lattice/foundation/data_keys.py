@@ -128,8 +128,8 @@ class DataKeys:
     async def is_sealed(self, ref: str) -> bool:
         """True if there is a key for this allocation.
 
-        Raises `Unavailable` at once for some seconds after the state did not answer: readers of
-        ordinary work ask this often, and need not wait for it.
+        After the state did not answer it raises `Unavailable` at once for some seconds. Readers of
+        ordinary work ask this often, and need not wait.
         """
         until_s, now = self._known.get(ref, 0.0), self._clock.monotonic()
         if ref in self._cached or until_s == float("inf"):

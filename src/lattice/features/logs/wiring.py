@@ -138,20 +138,23 @@ def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes
     def offer_agents(server: aio.Server) -> None:
         add_LogIntakeServicer_to_server(LogIntakeRpc(intake), server)
 
-    async def close() -> None:
-        bounds.turns.close()
-        search.close()
-        await service.aclose()
-        await feeds.aclose()
-
     return Wiring(
         bindings=bindings(service),
         offer=raw_logs(service),
         offer_agents=offer_agents,
         reloads=(Reload("logs", reload),),
         loops=loops,
-        close=close,
+        close=partial(_close, bounds, search, service, feeds),
     )
+
+
+async def _close(
+    bounds: WorkBounds, search: SearchProcesses, service: LogService, feeds: Feeds
+) -> None:
+    bounds.turns.close()
+    search.close()
+    await service.aclose()
+    await feeds.aclose()
 
 
 def _stores(

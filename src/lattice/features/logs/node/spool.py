@@ -6,8 +6,8 @@
 - 000007.chunk: a closed chunk, exactly the object to store.
 - open.*: the open chunk (`openchunk`).
 
-Of a sensitive job the text in it is sealed (`stream_seal`). A folder that is sealed though the job
-is not sensitive, or the other way, is emptied: the text is read again from the job's file.
+Of a sensitive job the text in it is sealed (`stream_seal`). If a folder is sealed and its job is
+not sensitive, or the other way, it is emptied. The text is read again from the job's file.
 
 A `SpoolReader` reads it forwards, for a listener that is late or slow.
 """

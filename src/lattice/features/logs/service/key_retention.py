@@ -1,9 +1,9 @@
 """Destroys data keys of allocations whose retention is over.
 
-A key goes when its allocation is over, its retention has passed since it was made, and nothing of
-it is left in the sensitive bucket. So the logs are removed first, and then no copy of them can be
-opened: an older version of an object, or a backup of the bucket. Everything of an allocation is
-under TENANT/PROJECT/ALLOCATION/ there, recordings too.
+A key goes when its allocation is over and its retention has passed since it was made. Nothing of it
+may be left in the sensitive bucket. So the logs are removed first. Then no copy of them can be
+opened, such as an older version of an object or a backup of the bucket. Everything of an allocation
+is under TENANT/PROJECT/ALLOCATION/ there, recordings too.
 
 A job that wrote nothing has a key as well, and no objects.
 """
