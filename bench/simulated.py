@@ -103,7 +103,9 @@ async def serving(
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        view = await enter(open_cluster_view(config, state, clock, _REPLICA, supervisor))
+        view = await enter(
+            open_cluster_view(config, state, clock, _REPLICA, supervisor, lambda _: False)
+        )
         agents = await enter(
             open_agents(
                 config,

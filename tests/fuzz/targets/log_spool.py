@@ -18,8 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lattice.domain.logchunk import compress
-from lattice.domain.logs import Position
+from lattice.domain.logs import LogKind, Position
 from lattice.features.logs.node.openchunk import OpenChunk
+from lattice.features.logs.node.stream_seal import StreamSeal
 
 TEXT = b"one\ntwo\n"
 STORED = compress(TEXT)
@@ -36,6 +37,7 @@ TOKENS = (
     b"[[[[[[[[[[[[[[[[",
     STORED,
 )
+PLAIN = StreamSeal(None, "n1", LogKind.STDOUT, "batch")
 _NAMES = ("index", "tail", "frames", "tail2")
 _MOST_STEPS = 10_000
 
@@ -74,10 +76,10 @@ def try_one(data: bytes) -> None:
             size = int.from_bytes(data[:2], "big")
             (folder / f"open.{each}").write_bytes(data[2 : 2 + size])
             data = data[2 + size :]
-        with closing(OpenChunk(folder, Position())) as chunk:
+        with closing(OpenChunk(folder, Position(), PLAIN)) as chunk:
             text = _read(chunk)
             found = (chunk.end, chunk.frames[:], chunk.gaps[:], chunk.sha256, chunk.began_ms)
-        with closing(OpenChunk(folder, Position())) as again:
+        with closing(OpenChunk(folder, Position(), PLAIN)) as again:
             assert _read(again) == text
             assert found == (
                 again.end, again.frames, again.gaps, again.sha256, again.began_ms
