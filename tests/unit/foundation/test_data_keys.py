@@ -59,6 +59,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("LOG-8")
 async def test_nothing_is_made_while_the_key_service_is_away(site: Site) -> None:
     site.site_keys.away = True
     with pytest.raises(Unavailable):
@@ -79,6 +80,7 @@ async def test_nothing_is_made_while_the_first_submit_is_unknown(site: Site) -> 
         await site.server().key_of(replace(JOB, first_submitted=None))
 
 
+@pytest.mark.spec("LOG-8")
 async def test_servers_that_ask_at_once_have_one_key(site: Site) -> None:
     servers = [site.server() for _ in range(10)]
     keys = await asyncio.gather(*(each.key_of(JOB) for each in servers for _ in range(3)))
@@ -98,6 +100,7 @@ async def test_a_job_number_that_is_used_again_has_another_key(site: Site) -> No
     assert (await server.key_of(JOB)).secret != (await server.key_of(again)).secret
 
 
+@pytest.mark.spec("LOG-8")
 async def test_the_state_has_the_secret_wrapped_only(site: Site) -> None:
     key = await site.server().key_of(JOB)
     entry = await site.state.get(KEYS + JOB.ref)
@@ -112,6 +115,7 @@ async def test_a_later_server_has_the_same_key(site: Site) -> None:
     assert await site.server().existing(JOB.ref) == key
 
 
+@pytest.mark.spec("LOG-8")
 async def test_a_record_that_was_moved_does_not_open(site: Site) -> None:
     await site.server().key_of(JOB)
     entry = await site.state.get(KEYS + JOB.ref)
@@ -213,6 +217,7 @@ async def test_a_server_without_slurm_forgets_later(site: Site) -> None:
     assert server.cached == (JOB.ref,)
 
 
+@pytest.mark.spec("LOG-8")
 async def test_keys_are_wrapped_again_and_stay_the_same(site: Site) -> None:
     key = await site.server().key_of(JOB)
     site.site_keys.rotate("site-2")
@@ -247,6 +252,7 @@ async def test_a_key_that_can_not_be_unwrapped_stays_and_stops_no_other(site: Si
     assert server.counts.failures_total == 1
 
 
+@pytest.mark.spec("LOG-8")
 async def test_what_was_sealed_with_a_destroyed_key_opens_for_nobody(site: Site) -> None:
     server = site.server()
     sealed = seal_object(await server.key_of(JOB), b"name", b"diagnosis: none")

@@ -85,6 +85,7 @@ def site() -> SealedSite:
     return SealedSite()
 
 
+@pytest.mark.spec("LOG-8")
 async def test_nothing_is_opened_while_the_key_service_is_away(site: SealedSite) -> None:
     site.site_keys.away = True
     with pytest.raises(Unavailable, match="key service"):
@@ -105,6 +106,7 @@ async def test_nothing_is_opened_while_the_state_is_away(site: SealedSite) -> No
     assert await site.seal(8) is None
 
 
+@pytest.mark.spec("LOG-8")
 async def test_an_agent_that_can_not_seal_opens_nothing(site: SealedSite) -> None:
     with pytest.raises(PermissionRefused, match="can't seal"):
         await site.intake.admit("n1", 7, site.started, (20,))
@@ -124,6 +126,7 @@ async def test_all_nodes_of_a_job_have_one_seal(site: SealedSite) -> None:
     assert first.key.secret not in entry.value
 
 
+@pytest.mark.spec("LOG-8")
 async def test_a_node_without_the_job_is_given_no_key(site: SealedSite) -> None:
     for act in (
         site.intake.seal_of("n2", 7, site.started),
@@ -148,6 +151,7 @@ async def test_a_node_that_stored_all_of_it_is_given_no_key(site: SealedSite) ->
         await site.intake.seal_of("n1", 7, site.started)
 
 
+@pytest.mark.spec("LOG-8")
 async def test_a_sealed_chunk_is_in_the_sensitive_bucket_alone(site: SealedSite) -> None:
     chunk = chunk_of(TEXT)
     sealed = await site.sealed(chunk)
@@ -168,6 +172,7 @@ async def test_other_chunks_get_other_numbers(site: SealedSite) -> None:
     assert len(site.in_bucket) == 2
 
 
+@pytest.mark.spec("LOG-8")
 async def test_plain_text_of_a_sensitive_job_is_refused(site: SealedSite) -> None:
     await site.seal()
     with pytest.raises(PermissionRefused, match="not sealed"):

@@ -105,6 +105,7 @@ def flipped(position: float) -> Callable[[bytes], bytes]:
     return change
 
 
+@pytest.mark.spec("LOG-8")
 async def test_what_is_read_is_what_was_written(site: SealedSite) -> None:
     await site.put("n1", numbered(100, MARKER.decode()))
     assert await site.texts() == [f"{MARKER.decode()} {number}" for number in range(100)]
@@ -146,6 +147,23 @@ async def test_a_changed_bit_is_named_and_nothing_of_the_chunk_is_shown(
         assert gaps[0].cause is GapCause.TAMPERED
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_a_change_after_a_read_is_shown_as_a_gap(site: SealedSite, sealed: bool) -> None:
+    await site.put("n1", numbered(90, MARKER.decode()))
+    if sealed:
+        await site.seal()
+    assert len(await site.texts()) == 90
+    key = site.chunk_keys()[1]
+    before = site.bucket._objects[key]
+    site.change(key, flipped(0.0))
+    page = await site.page()
+    assert f"{MARKER.decode()} 45" not in texts_of(page)
+    assert [each.cause for each in page.records if isinstance(each, LogGap)] == [GapCause.TAMPERED]
+    site.bucket._objects[key] = before
+    assert len(await site.texts()) == 90
+
+
+@pytest.mark.spec("LOG-8")
 async def test_swapped_chunks_do_not_open(site: SealedSite) -> None:
     await site.put("n1", numbered(90))
     first, second, _ = site.chunk_keys()
@@ -183,6 +201,7 @@ async def test_with_another_key_nothing_is_shown(site: SealedSite) -> None:
         await other.page()
 
 
+@pytest.mark.spec("LOG-8")
 async def test_a_range_costs_the_segments_that_it_touches(site: SealedSite) -> None:
     await site.put("n1", [(n, noise(n) + b" %d\n" % n) for n in range(12_000)], chunk_lines=6000)
     since, until = site.began + timedelta(seconds=3000), site.began + timedelta(seconds=3003)
@@ -202,6 +221,7 @@ async def test_sizes_are_those_of_the_text(site: SealedSite) -> None:
     assert plain_bytes(len(site.bucket._objects[key][0])) == 100_000
 
 
+@pytest.mark.spec("LOG-8")
 async def test_a_read_while_the_key_service_is_away_says_so(site: SealedSite) -> None:
     await site.put("n1", numbered(30))
     site.clock.advance(DAY_S)
@@ -286,6 +306,7 @@ def retention(site: SealedSite, trail: RequiredTrail, days: int = 30) -> Retenti
     return Retention(site.objects, site.scheduler, site.clock, RetentionRules(days, {}), keys)
 
 
+@pytest.mark.spec("LOG-8")
 async def test_at_the_end_of_the_retention_the_key_is_destroyed_too(site: SealedSite) -> None:
     await site.put("n1", numbered(70))
     await site.seal()

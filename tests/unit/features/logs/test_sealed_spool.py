@@ -108,6 +108,7 @@ def test_an_ordinary_spool_shows_the_text_which_is_the_control(tmp_path: Path) -
     assert MARKER in plain.on_disk()
 
 
+@pytest.mark.spec("LOG-8")
 def test_nothing_of_the_text_is_on_disk_at_any_stage(node: Node) -> None:
     text = filled(node)
     assert MARKER not in node.on_disk()
@@ -215,6 +216,7 @@ def test_what_was_changed_cut_or_moved_is_never_shown_and_nothing_is_lost(
     shutil.rmtree(folder)
 
 
+@pytest.mark.spec("LOG-8")
 def test_parts_of_another_stream_or_job_do_not_open(tmp_path: Path) -> None:
     mine, other = Node(tmp_path / "a"), Node(tmp_path / "b", JobSeal(SEAL.key, "c1", "8@1"))
     filled(mine)
@@ -228,6 +230,7 @@ def test_parts_of_another_stream_or_job_do_not_open(tmp_path: Path) -> None:
     assert mine.restart(swap).spool.end.offset == 0
 
 
+@pytest.mark.spec("LOG-8")
 def test_a_closed_chunk_is_one_sealed_object(node: Node) -> None:
     text = filled(node)
     node.stream.spool.close_chunk()
