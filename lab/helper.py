@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from lab import slurm_config
 from lab.layout import Layout
 from lab.other_python import LAB_PYTHON
@@ -20,6 +22,10 @@ from lattice.base.signatures import SigningKey
 
 NODE_PYTHON = Path(os.environ.get("LATTICE_LAB_NODE_PYTHON") or LAB_PYTHON)
 """The Python of agents and helpers. That of another checkout runs nodes of another release."""
+
+IMAGE_KEY = Ed25519PrivateKey.from_private_bytes(b"the lab signs images for terminals"[:32])
+"""Signs images for sensitive work."""
+_IMAGE_KEY = base64.b64encode(IMAGE_KEY.public_key().public_bytes_raw()).decode()
 
 
 def helper_argv(node: str, folder: Path, python: Path = NODE_PYTHON) -> list[str]:
@@ -62,7 +68,7 @@ class NodeHelper:
         self._layout = layout
         self.process = Process(
             self.name,
-            lambda: [*helper_argv(node, self.folder, self.python), *flags],
+            lambda: [*helper_argv(node, self.folder, self.python), *self._images(), *flags],
             layout,
             room,
             env=self.environment,
@@ -76,6 +82,13 @@ class NodeHelper:
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         (self.folder / "grant-keys").write_text(grant_keys(self._layout))
+        (self.folder / "image-keys").write_text(f"{_IMAGE_KEY}\n")
+
+    def _images(self) -> list[str]:
+        """Helpers of older releases know nothing of signed images."""
+        if self.python != LAB_PYTHON:
+            return []
+        return ["--image-keys", str(self.folder / "image-keys")]
 
     def up(self) -> None:
         self.process.up()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import cast
 
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import DEFAULTS, LimitTable
+from lattice.access.output import OutputAccess
 from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.errors import LatticeError
+from lattice.domain.audit import NoTrail
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.stream import NodeStreams
@@ -27,6 +30,7 @@ from lattice.features.attach.service.recorded import TerminalRecording
 from lattice.features.attach.service.recordings import Recordings
 from lattice.features.attach.service.records import AttachListing, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
+from lattice.features.attach.service.replay import Replay
 from lattice.features.attach.service.session import AttachService
 from lattice.features.attach.service.tickets import AttachTickets
 from lattice.features.attach.wiring import bindings, terminal
@@ -101,11 +105,12 @@ class AttachReplica:
         )
         self.listing = AttachListing(finder, self.records)
         self.tickets = AttachTickets(finder, store, clock)
+        self.replay = Replay(cast("OutputAccess", None), Recordings(store), NoTrail())
 
     def wiring(self, *origins: str) -> Wiring:
         """What it offers; pages of these origins may open terminals."""
         return Wiring(
-            bindings=bindings(self.listing, self.tickets),
+            bindings=bindings(self.listing, self.tickets, self.replay),
             offer=terminal(self.service, self.tickets, frozenset(origins)),
         )
 

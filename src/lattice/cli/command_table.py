@@ -48,6 +48,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "lattice.features.attach.command.session:SESSIONS",
     ),
     (
+        "replay",
+        "Play the recording of a terminal in sensitive work",
+        "lattice.features.attach.command.replay:REPLAY",
+    ),
+    (
         "top",
         "What a job uses: processors, memory, GPUs, network, storage",
         "lattice.features.top.command.top:TOP",

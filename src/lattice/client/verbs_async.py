@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lattice.client.record_stream import AsyncRecordStream
     from lattice.domain.operation import NodeAct
     from lattice.features.allocations.model import AllocationCard, AllocationList
+    from lattice.features.attach.recordings_model import RecordingPart
     from lattice.features.attach.sessions import AttachSessions
     from lattice.features.audit.model import AuditExportPart, AuditPage, AuditVerdict
     from lattice.features.audit.operations import AuditFilter
@@ -103,6 +104,12 @@ class AsyncVerbs(AsyncVerbBase):
         from lattice.features.attach import operations
 
         return await self.call(operations.list_sessions(reference, only_open=only_open))
+
+    async def recording(self, session: str, begin: int = 0) -> RecordingPart:
+        """Chunks of the recorded terminal of sensitive work, from this number on."""
+        from lattice.features.attach import operations
+
+        return await self.call(operations.read_recording(session, begin))
 
     async def audit_logs(
         self, *, limit: int = 100, cursor: str = "", **conditions: Unpack[AuditFilter]

@@ -201,6 +201,7 @@ NOTHING_THERE = {
     "lattice.v1.TenantService/GetTenant": 404,
     # A terminal is a WebSocket; tests/integration/test_attach_socket.py knocks there.
     "lattice.v1.AttachService/Attach": 405,
+    "lattice.v1.AttachService/ReadRecording": 404,
 }
 """Where one who is let in finds nothing."""
 
@@ -216,6 +217,7 @@ def _concrete(path: str) -> str:
     path = path.replace("{id}/watch", "101/watch")
     # Two of alice's.
     path = path.replace("/compare", "/compare?ids=1,5")
+    path = path.replace("{session}", "0" * 32)
     return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
@@ -594,6 +596,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
         attach_pb2_grpc.AttachServiceStub,
         attach_pb2.ListAttachSessionsRequest(),
     ),
+    "lattice.v1.AttachService/ReadRecording": (
+        attach_pb2_grpc.AttachServiceStub,
+        attach_pb2.ReadRecordingRequest(session="0" * 32),
+    ),
     "lattice.v1.DiagnosticsService/GetDiagnostics": (
         diag_pb2_grpc.DiagnosticsServiceStub,
         diag_pb2.GetDiagnosticsRequest(id="1", areas=["network"]),
@@ -729,6 +735,7 @@ BEHIND_THE_GUARD = {
     "lattice.v1.AgentService/Enrol": grpc.StatusCode.PERMISSION_DENIED,
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.AttachService/ReadRecording": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.SharingService/UnshareAllocation": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.TenantService/GetTenant": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.TenantService/CreateTenant": grpc.StatusCode.INVALID_ARGUMENT,

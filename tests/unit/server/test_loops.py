@@ -64,7 +64,6 @@ RESTARTED = (
     "membership",
     "oidc keys",
     "presences",
-    "recordings",
     "replicas announced",
     "samples writer 0",
     "samples writer 1",

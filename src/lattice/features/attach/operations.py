@@ -14,6 +14,7 @@ from lattice.base.call import IDEMPOTENCY_KEY, Call
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.allocation import REFERENCE_PATTERN, Reason, State
 from lattice.domain.request_fields import AllocationRequest
+from lattice.features.attach.recordings_model import RecordingPart
 from lattice.features.attach.sessions import AttachSessions, AttachTicket
 from lattice.features.attach.terminal_call import allocation_path
 
@@ -44,6 +45,24 @@ LIST_ATTACH_SESSIONS = Operation(
     path="/attach/sessions",
     request=SessionsRequest,
     answer=AttachSessions,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingQuery:
+    """A part of the recording of a session, from a chunk on."""
+
+    session: Annotated[str, FieldRule(pattern=r"[0-9a-f]{32}")]
+    begin: Annotated[int, FieldRule(least=0, most=100_000_000)] = 0
+
+
+READ_RECORDING = Operation(
+    rpc=_SERVICE + "ReadRecording",
+    method="GET",
+    path="/recordings/{session}",
+    request=RecordingQuery,
+    answer=RecordingPart,
+    timeout_s=120.0,
 )
 
 
@@ -87,6 +106,11 @@ def list_sessions(reference: str = "", *, only_open: bool = False) -> Call[Attac
     return LIST_ATTACH_SESSIONS.call(SessionsRequest(id=reference, open=only_open))
 
 
+def read_recording(session: str, begin: int = 0) -> Call[RecordingPart]:
+    """Chunks of the recorded terminal of sensitive work, from this number on."""
+    return READ_RECORDING.call(RecordingQuery(session=session, begin=begin))
+
+
 def get_target(reference: str) -> Call[TargetCard]:
     """The state and the nodes of an allocation."""
     return Call("GET", allocation_path(reference), TargetCard)
@@ -117,5 +141,6 @@ def cancel_session(reference: str) -> Call[SessionCancelled]:
 
 SDK: Mapping[str, Callable[..., object]] = {
     "attach_sessions": list_sessions,
+    "recording": read_recording,
 }
 """The functions of the SDK by name."""

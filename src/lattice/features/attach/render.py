@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,28 @@ from lattice.base.moment import duration, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, table
 from lattice.base.text import inert
+from lattice.domain.asciicast import CastEvent, CastKind
 from lattice.features.attach.model import RESUME_S, EndReason, Opened
 
 if TYPE_CHECKING:
     from lattice.features.attach.sessions import AttachSession
+
+_STRING = r"\x1b[\]PX^_]"
+_STRING_END = r"(?:\x07|\x1b\\)"
+_HARMFUL = re.compile(
+    rf"{_STRING}.*?{_STRING_END}|\xc2[\x90\x98\x9d-\x9f]|\x05|\x1bZ"
+    r"|\x1b\[[0-9;?>=! ]*[cntxy]|\x1b\[[0-9;?]*\$p|\x1b\[>[0-9;]*q|\x1b\[\?u".encode("latin-1"),
+    re.DOTALL,
+)
+"""Strings (OSC, DCS and kin), reports (DA, DSR, window), and the answerback."""
+_BEGUN = re.compile(
+    rf"(?:\x1b(?:\[[0-9;?>=!$ ]*)?|{_STRING}(?:(?!{_STRING_END}).)*)\Z".encode("latin-1"),
+    re.DOTALL,
+)
+"""A sequence that is not complete at the end of a text."""
+_LONGEST_BEGUN = 64 * 1024
+_SEQUENCE = re.compile(rf"{_STRING}.*?{_STRING_END}|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", re.DOTALL)
+_LONGEST_LINE = 64 * 1024
 
 _REASONS = {
     EndReason.FAILED: "never started",
@@ -33,6 +53,40 @@ def banner(opened: Opened, now: datetime) -> str:
     if opened.recorded:
         parts.append("REC ●")
     return f"--- {' · '.join(parts)} · ~? helps ---"
+
+
+def harmless(text: bytes) -> tuple[bytes, bytes]:
+    """Output that a terminal may show, and the beginning of a sequence that goes on later.
+
+    Recorded output is of a stranger. Left out are strings for the terminal itself, such as its
+    clipboard or title, and questions that it would answer as if somebody had typed.
+    """
+    begun = _BEGUN.search(text)
+    cut = (
+        begun.start() if begun is not None and len(text) - begun.start() < _LONGEST_BEGUN else None
+    )
+    whole, rest = (text, b"") if cut is None else (text[:cut], text[cut:])
+    return _HARMFUL.sub(b"", whole), rest
+
+
+def searched(events: Iterable[CastEvent], wanted: str) -> Iterator[tuple[int, str]]:
+    """The lines of the output that contain a text, each with the time of its first byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    line, begun_us = "", 0
+    for event in events:
+        if event.kind is not CastKind.OUTPUT:
+            continue
+        *whole, rest = decoder.decode(event.data).split("\n")
+        for part in whole:
+            begun_us = begun_us if line else event.at_us
+            line = _SEQUENCE.sub("", line + part).rstrip("\r")
+            if wanted in line:
+                yield begun_us, line
+            line = ""
+        begun_us = begun_us if line else event.at_us
+        line = (line + rest)[-_LONGEST_LINE:]
+    if wanted in (line := _SEQUENCE.sub("", line)):
+        yield begun_us, line
 
 
 def lost_line(why: str) -> str:

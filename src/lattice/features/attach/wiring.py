@@ -11,7 +11,11 @@ from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.attach import wire as own_wire
-from lattice.features.attach.operations import ISSUE_ATTACH_TICKET, LIST_ATTACH_SESSIONS
+from lattice.features.attach.operations import (
+    ISSUE_ATTACH_TICKET,
+    LIST_ATTACH_SESSIONS,
+    READ_RECORDING,
+)
 from lattice.features.attach.section import AttachSection
 from lattice.features.attach.service.questions import HelperQuestions
 from lattice.features.attach.service.recorded import TerminalRecording
@@ -20,6 +24,7 @@ from lattice.features.attach.service.recording_store import RecordingStore
 from lattice.features.attach.service.recordings import Recordings
 from lattice.features.attach.service.records import AttachListing, RecordCleanup, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
+from lattice.features.attach.service.replay import Replay
 from lattice.features.attach.service.session import AttachService
 from lattice.features.attach.service.tickets import AttachTickets
 from lattice.features.attach.wire import RPC, AttachRpc
@@ -28,8 +33,11 @@ from lattice.foundation.wiring import Wiring
 from lattice.wire.guard import GuardedRoutes
 
 
-def bindings(listing: AttachListing, tickets: AttachTickets) -> tuple[AnyBinding, ...]:
+def bindings(
+    listing: AttachListing, tickets: AttachTickets, replay: Replay
+) -> tuple[AnyBinding, ...]:
     return (
+        READ_RECORDING.to(lambda actor, asked: replay.read(actor, asked.session, asked.begin)),
         ISSUE_ATTACH_TICKET.to(lambda actor, asked: tickets.issue(actor, asked.id)),
         LIST_ATTACH_SESSIONS.to(
             lambda actor, asked: listing.of(actor, name=asked.id, only_open=asked.open)
@@ -76,7 +84,7 @@ def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> W
     if closer is not None:
         loops.append(Loop("recordings", closer.run, OnFailure.RESTART))
     return Wiring(
-        bindings=bindings(AttachListing(finder, records), tickets),
+        bindings=bindings(AttachListing(finder, records), tickets, _replay(foundation)),
         offer=terminal(service, tickets, frozenset(section.origins)),
         loops=tuple(loops),
         close=keeping.aclose,
@@ -103,6 +111,16 @@ def _recording(
         clock,
     )
     return TerminalRecording(foundation.sensitive, recordings, clock, store, keys), closer
+
+
+def _replay(foundation: Foundation) -> Replay:
+    objects, keys = foundation.sensitive_objects, foundation.data_keys
+    recordings = Recordings(foundation.state)
+    if objects is None or keys is None:
+        return Replay(foundation.output, recordings, foundation.audit)
+    return Replay(
+        foundation.output, recordings, foundation.audit, RecordingStore(objects), keys.existing
+    )
 
 
 def terminal(

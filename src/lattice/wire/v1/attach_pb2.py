@@ -27,7 +27,7 @@ from lattice.wire.v1 import link_pb2 as lattice_dot_v1_dot_link__pb2
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/attach.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lattice/v1/link.proto\x1a\x18lattice/v1/options.proto\"&\n\x18IssueAttachTicketRequest\x12\n\n\x02id\x18\x01 \x01(\t\"K\n\x0c\x41ttachTicket\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12+\n\x07\x65xpires\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"5\n\x19ListAttachSessionsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04open\x18\x02 \x01(\x08\"K\n\x0e\x41ttachSessions\x12+\n\x08sessions\x18\x01 \x03(\x0b\x32\x19.lattice.v1.AttachSession\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x9e\x02\n\rAttachSession\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\x12\n\nallocation\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x0c\n\x04node\x18\x06 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x07 \x03(\t\x12\x10\n\x08terminal\x18\x08 \x01(\x08\x12+\n\x07started\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x16\n\texit_code\x18\x0c \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_exit_code2\x83\x02\n\rAttachService\x12\x38\n\x06\x41ttach\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\x05(\x01\x30\x01\x12Y\n\x11IssueAttachTicket\x12$.lattice.v1.IssueAttachTicketRequest\x1a\x18.lattice.v1.AttachTicket\"\x04\x98\xe5\x18\x05\x12]\n\x12ListAttachSessions\x12%.lattice.v1.ListAttachSessionsRequest\x1a\x1a.lattice.v1.AttachSessions\"\x04\x98\xe5\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/attach.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lattice/v1/link.proto\x1a\x18lattice/v1/options.proto\"6\n\x14ReadRecordingRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x02 \x01(\x05\"\xe5\x01\n\rRecordingPart\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x12\n\nallocation\x18\x02 \x01(\t\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x05 \x01(\x05\x12\x10\n\x08\x62\x65gin_us\x18\x06 \x01(\x03\x12\r\n\x05lines\x18\x07 \x01(\t\x12\x0c\n\x04next\x18\x08 \x01(\x05\x12\x0e\n\x06\x63losed\x18\t \x01(\x08\x12\x0e\n\x06reason\x18\n \x01(\t\x12\x16\n\tbad_chunk\x18\x0b \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07problem\x18\x0c \x01(\tB\x0c\n\n_bad_chunk\"&\n\x18IssueAttachTicketRequest\x12\n\n\x02id\x18\x01 \x01(\t\"K\n\x0c\x41ttachTicket\x12\x0e\n\x06ticket\x18\x01 \x01(\t\x12+\n\x07\x65xpires\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"5\n\x19ListAttachSessionsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04open\x18\x02 \x01(\x08\"K\n\x0e\x41ttachSessions\x12+\n\x08sessions\x18\x01 \x03(\x0b\x32\x19.lattice.v1.AttachSession\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x9e\x02\n\rAttachSession\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\x12\n\nallocation\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x0c\n\x04node\x18\x06 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x07 \x03(\t\x12\x10\n\x08terminal\x18\x08 \x01(\x08\x12+\n\x07started\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12\x16\n\texit_code\x18\x0c \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_exit_code2\xd7\x02\n\rAttachService\x12\x38\n\x06\x41ttach\x12\x11.lattice.v1.Frame\x1a\x11.lattice.v1.Frame\"\x04\x98\xe5\x18\x05(\x01\x30\x01\x12Y\n\x11IssueAttachTicket\x12$.lattice.v1.IssueAttachTicketRequest\x1a\x18.lattice.v1.AttachTicket\"\x04\x98\xe5\x18\x05\x12]\n\x12ListAttachSessions\x12%.lattice.v1.ListAttachSessionsRequest\x1a\x1a.lattice.v1.AttachSessions\"\x04\x98\xe5\x18\x03\x12R\n\rReadRecording\x12 .lattice.v1.ReadRecordingRequest\x1a\x19.lattice.v1.RecordingPart\"\x04\x98\xe5\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,16 +40,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHSERVICE'].methods_by_name['IssueAttachTicket']._serialized_options = b'\230\345\030\005'
   _globals['_ATTACHSERVICE'].methods_by_name['ListAttachSessions']._loaded_options = None
   _globals['_ATTACHSERVICE'].methods_by_name['ListAttachSessions']._serialized_options = b'\230\345\030\003'
-  _globals['_ISSUEATTACHTICKETREQUEST']._serialized_start=121
-  _globals['_ISSUEATTACHTICKETREQUEST']._serialized_end=159
-  _globals['_ATTACHTICKET']._serialized_start=161
-  _globals['_ATTACHTICKET']._serialized_end=236
-  _globals['_LISTATTACHSESSIONSREQUEST']._serialized_start=238
-  _globals['_LISTATTACHSESSIONSREQUEST']._serialized_end=291
-  _globals['_ATTACHSESSIONS']._serialized_start=293
-  _globals['_ATTACHSESSIONS']._serialized_end=368
-  _globals['_ATTACHSESSION']._serialized_start=371
-  _globals['_ATTACHSESSION']._serialized_end=657
-  _globals['_ATTACHSERVICE']._serialized_start=660
-  _globals['_ATTACHSERVICE']._serialized_end=919
+  _globals['_ATTACHSERVICE'].methods_by_name['ReadRecording']._loaded_options = None
+  _globals['_ATTACHSERVICE'].methods_by_name['ReadRecording']._serialized_options = b'\230\345\030\004'
+  _globals['_READRECORDINGREQUEST']._serialized_start=121
+  _globals['_READRECORDINGREQUEST']._serialized_end=175
+  _globals['_RECORDINGPART']._serialized_start=178
+  _globals['_RECORDINGPART']._serialized_end=407
+  _globals['_ISSUEATTACHTICKETREQUEST']._serialized_start=409
+  _globals['_ISSUEATTACHTICKETREQUEST']._serialized_end=447
+  _globals['_ATTACHTICKET']._serialized_start=449
+  _globals['_ATTACHTICKET']._serialized_end=524
+  _globals['_LISTATTACHSESSIONSREQUEST']._serialized_start=526
+  _globals['_LISTATTACHSESSIONSREQUEST']._serialized_end=579
+  _globals['_ATTACHSESSIONS']._serialized_start=581
+  _globals['_ATTACHSESSIONS']._serialized_end=656
+  _globals['_ATTACHSESSION']._serialized_start=659
+  _globals['_ATTACHSESSION']._serialized_end=945
+  _globals['_ATTACHSERVICE']._serialized_start=948
+  _globals['_ATTACHSERVICE']._serialized_end=1291
 # @@protoc_insertion_point(module_scope)

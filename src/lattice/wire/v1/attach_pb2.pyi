@@ -20,6 +20,88 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ReadRecordingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    begin: _builtins.int
+    """The number of the first chunk."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        begin: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRecordingRequest: _TypeAlias = ReadRecordingRequest  # noqa: Y015
+
+@_typing.final
+class RecordingPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    BEGIN_US_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BAD_CHUNK_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    allocation: _builtins.str
+    user: _builtins.str
+    node: _builtins.str
+    begin: _builtins.int
+    begin_us: _builtins.int
+    """The time of the last event before it, in microseconds since the recording began."""
+    lines: _builtins.str
+    """Lines of asciicast v3."""
+    next: _builtins.int
+    """The number of the next chunk; 0: there is none."""
+    closed: _builtins.bool
+    """False while the session is open, or its recording is not in the audit log yet."""
+    reason: _builtins.str
+    bad_chunk: _builtins.int
+    """The first chunk that is bad, and what is wrong with it."""
+    problem: _builtins.str
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        allocation: _builtins.str = ...,
+        user: _builtins.str = ...,
+        node: _builtins.str = ...,
+        begin: _builtins.int = ...,
+        begin_us: _builtins.int = ...,
+        lines: _builtins.str = ...,
+        next: _builtins.int = ...,
+        closed: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        bad_chunk: _builtins.int | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bad_chunk", b"_bad_chunk", "bad_chunk", b"bad_chunk"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bad_chunk", b"_bad_chunk", "allocation", b"allocation", "bad_chunk", b"bad_chunk", "begin", b"begin", "begin_us", b"begin_us", "closed", b"closed", "lines", b"lines", "next", b"next", "node", b"node", "problem", b"problem", "reason", b"reason", "session", b"session", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bad_chunk: _TypeAlias = _typing.Literal["bad_chunk"]  # noqa: Y015
+    _WhichOneofArgType__bad_chunk: _TypeAlias = _typing.Literal["_bad_chunk", b"_bad_chunk"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bad_chunk) -> _WhichOneofReturnType__bad_chunk | None: ...
+
+Global___RecordingPart: _TypeAlias = RecordingPart  # noqa: Y015
+
+@_typing.final
 class IssueAttachTicketRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -50,6 +50,11 @@ class AttachServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_attach__pb2.ListAttachSessionsRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_attach__pb2.AttachSessions.FromString,
                 _registered_method=True)
+        self.ReadRecording = channel.unary_unary(
+                '/lattice.v1.AttachService/ReadRecording',
+                request_serializer=lattice_dot_v1_dot_attach__pb2.ReadRecordingRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_attach__pb2.RecordingPart.FromString,
+                _registered_method=True)
 
 
 class AttachServiceServicer(object):
@@ -77,6 +82,13 @@ class AttachServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadRecording(self, request, context):
+        """Chunks of the recorded terminal of sensitive work. The read is in the audit log first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AttachServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_AttachServiceServicer_to_server(servicer, server):
                     servicer.ListAttachSessions,
                     request_deserializer=lattice_dot_v1_dot_attach__pb2.ListAttachSessionsRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_attach__pb2.AttachSessions.SerializeToString,
+            ),
+            'ReadRecording': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadRecording,
+                    request_deserializer=lattice_dot_v1_dot_attach__pb2.ReadRecordingRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_attach__pb2.RecordingPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +194,33 @@ class AttachService(object):
             '/lattice.v1.AttachService/ListAttachSessions',
             lattice_dot_v1_dot_attach__pb2.ListAttachSessionsRequest.SerializeToString,
             lattice_dot_v1_dot_attach__pb2.AttachSessions.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRecording(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.AttachService/ReadRecording',
+            lattice_dot_v1_dot_attach__pb2.ReadRecordingRequest.SerializeToString,
+            lattice_dot_v1_dot_attach__pb2.RecordingPart.FromString,
             options,
             channel_credentials,
             insecure,

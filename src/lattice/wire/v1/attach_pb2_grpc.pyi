@@ -40,6 +40,8 @@ class AttachServiceStub:
     """For a page, which can show no token with a WebSocket: opens one of them, once, soon."""
     ListAttachSessions: _grpc.UnaryUnaryMultiCallable[_attach_pb2.ListAttachSessionsRequest, _attach_pb2.AttachSessions]
     """The caller's own sessions, newest first."""
+    ReadRecording: _grpc.UnaryUnaryMultiCallable[_attach_pb2.ReadRecordingRequest, _attach_pb2.RecordingPart]
+    """Chunks of the recorded terminal of sensitive work. The read is in the audit log first."""
 
 @_typing.type_check_only
 class AttachServiceAsyncStub(AttachServiceStub):
@@ -52,6 +54,8 @@ class AttachServiceAsyncStub(AttachServiceStub):
     """For a page, which can show no token with a WebSocket: opens one of them, once, soon."""
     ListAttachSessions: _aio.UnaryUnaryMultiCallable[_attach_pb2.ListAttachSessionsRequest, _attach_pb2.AttachSessions]  # type: ignore[assignment]
     """The caller's own sessions, newest first."""
+    ReadRecording: _aio.UnaryUnaryMultiCallable[_attach_pb2.ReadRecordingRequest, _attach_pb2.RecordingPart]  # type: ignore[assignment]
+    """Chunks of the recorded terminal of sensitive work. The read is in the audit log first."""
 
 class AttachServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -79,5 +83,13 @@ class AttachServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attach_pb2.AttachSessions, _abc.Awaitable[_attach_pb2.AttachSessions]]:
         """The caller's own sessions, newest first."""
+
+    @_abc_1.abstractmethod
+    def ReadRecording(
+        self,
+        request: _attach_pb2.ReadRecordingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attach_pb2.RecordingPart, _abc.Awaitable[_attach_pb2.RecordingPart]]:
+        """Chunks of the recorded terminal of sensitive work. The read is in the audit log first."""
 
 def add_AttachServiceServicer_to_server(servicer: AttachServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -106,7 +106,7 @@ class Site:
         self.clients: list[Client] = []
 
     def _replica(self, name: str, state: InMemoryStateStore) -> AttachReplica:
-        finder = AllocationFinder(self.scheduler, self.clock, None, self.sensitive)
+        finder = self.finder = AllocationFinder(self.scheduler, self.clock, None, self.sensitive)
         recordings = Recordings(state)
         more = (self.store, self.keys) if self.can_record else ()
         return AttachReplica(
@@ -172,10 +172,10 @@ class Site:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     made = Site(tmp_path)
     yield made
-    await _close(made)
+    await close_site(made)
 
 
-async def _close(site: Site) -> None:
+async def close_site(site: Site) -> None:
     for client in site.clients:
         await client.aclose()
     for replica in (site.one, site.two):
@@ -183,7 +183,7 @@ async def _close(site: Site) -> None:
     await site.nodes.aclose()
 
 
-async def _shown(client: Client, size: int) -> bytes:
+async def shown(client: Client, size: int) -> bytes:
     """Output of so many bytes at least."""
     shown = b""
     while len(shown) < size:
@@ -202,7 +202,7 @@ async def test_what_is_shown_was_stored_before(site: Site) -> None:
     client = await site.entered()
     for text in (b"one", b"two", b"three"):
         await client.type(text)
-        assert await _shown(client, len(text)) == text
+        assert await shown(client, len(text)) == text
         assert (await site.recorded(CastKind.OUTPUT)).endswith(text)
         assert (await site.recorded(CastKind.INPUT)).endswith(text)
     assert site.acts(AuditAct.ATTACH_START)[0].startswith(f"session {SESSION} on n1")
@@ -239,7 +239,7 @@ async def test_nothing_is_shown_while_the_object_store_is_away(site: Site) -> No
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.read(), 0.5)
     site.objects.away = False
-    assert await _shown(client, 6) == b"secret"
+    assert await shown(client, 6) == b"secret"
 
 
 @pytest.mark.threat("recording-bypass")
@@ -335,7 +335,7 @@ async def test_a_server_that_can_not_record_opens_no_terminal(tmp_path: Path) ->
     client.dial(site.one)
     assert isinstance(await _refused(site, client), PermissionRefused)
     assert site.nodes.asked == []
-    await _close(site)
+    await close_site(site)
 
 
 async def test_without_the_audit_log_no_terminal_opens(site: Site) -> None:
@@ -347,7 +347,7 @@ async def test_without_the_audit_log_no_terminal_opens(site: Site) -> None:
     assert site.nodes.asked == []
 
 
-@pytest.mark.threat("second-sensitive-session")
+@pytest.mark.threat("second-terminal")
 async def test_a_second_session_learns_who_has_the_first(site: Site) -> None:
     await site.entered()
     second = site.client(OTHER)
@@ -357,7 +357,7 @@ async def test_a_second_session_learns_who_has_the_first(site: Site) -> None:
     assert error.message.startswith("alice has a terminal in this allocation, on n1 since ")
 
 
-@pytest.mark.threat("second-sensitive-session")
+@pytest.mark.threat("second-terminal")
 async def test_of_a_hundred_that_race_over_two_servers_one_begins(site: Site) -> None:
     entries = [
         await TerminalRecording(
@@ -398,7 +398,7 @@ async def test_a_client_can_not_confirm_chunks(site: Site) -> None:
 async def test_a_flood_and_a_storm_of_resizes_are_recorded_whole(site: Site) -> None:
     client = await site.entered()
     text = bytes(range(256)) * 64
-    reading = asyncio.create_task(_shown(client, 40 * len(text)))
+    reading = asyncio.create_task(shown(client, 40 * len(text)))
     for number in range(40):
         await client.type(text)
         resize = Resize(10 + number, 20 + number)
@@ -413,12 +413,12 @@ async def test_a_flood_and_a_storm_of_resizes_are_recorded_whole(site: Site) -> 
 async def test_a_recording_goes_on_at_another_server(site: Site) -> None:
     client = await site.entered()
     await client.type(b"one")
-    await _shown(client, 3)
+    await shown(client, 3)
     await client.leave()
     client.dial(site.two)
     await client.opened()
     await client.type(b"two")
-    assert await _shown(client, 3) == b"two"
+    assert await shown(client, 3) == b"two"
     assert await site.recorded(CastKind.OUTPUT) == b"onetwo"
 
 
@@ -426,7 +426,7 @@ async def test_a_recording_goes_on_at_another_server(site: Site) -> None:
 async def test_a_killed_agent_leaves_a_session_that_can_not_go_on(site: Site) -> None:
     client = await site.entered()
     await client.type(b"one")
-    await _shown(client, 3)
+    await shown(client, 3)
     site.objects.away = True
     await client.type(b"two")
     await eventually_async(lambda: b"two" in _on_disk(site))
@@ -455,7 +455,7 @@ def _on_disk(site: Site) -> bytes:
 async def test_a_lost_node_is_waited_for_and_then_its_recording_is_closed(site: Site) -> None:
     client = await site.entered()
     await client.type(b"one")
-    await _shown(client, 3)
+    await shown(client, 3)
     await client.leave(orderly=True)
     site.nodes.linked.clear()
     await site.closer.close_all()

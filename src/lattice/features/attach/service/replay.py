@@ -1,0 +1,151 @@
+"""Reads recordings for the owner and the tenant's reviewer. Each read is in the audit log first."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+
+from lattice.access.actor import Actor
+from lattice.access.output import OutputAccess
+from lattice.base.caller_address import caller_address
+from lattice.base.errors import NotFound
+from lattice.domain.allocation import Allocation
+from lattice.domain.asciicast import event_line
+from lattice.domain.audit import AuditAct, AuditEvent, AuditTrail
+from lattice.domain.recording import (
+    Anchor,
+    BadRecording,
+    ChunkText,
+    RecordingPosition,
+    RecordingVerifier,
+    position_after,
+)
+from lattice.domain.sealed import DataKey
+from lattice.domain.stream import is_session
+from lattice.features.attach.recordings_model import RecordingPart
+from lattice.features.attach.service.recording_store import RecordingConflict, RecordingStore
+from lattice.features.attach.service.recordings import RecordingEntry, Recordings
+
+_PART_BYTES = 1024 * 1024
+_PART_CHUNKS = 500
+
+
+class Replay:
+    """One for each server."""
+
+    def __init__(
+        self,
+        access: OutputAccess,
+        recordings: Recordings,
+        trail: AuditTrail,
+        store: RecordingStore | None = None,
+        key_of: Callable[[str], Awaitable[DataKey]] | None = None,
+    ) -> None:
+        """Without bucket and keys there is no recording."""
+        self._access = access
+        self._recordings = recordings
+        self._trail = trail
+        self._store = store
+        self._key_of = key_of
+
+    async def read(self, actor: Actor, session: str, begin: int) -> RecordingPart:
+        """The chunks from this number on. Raises `NotFound` as for what is not the caller's."""
+        if not is_session(session) or self._store is None or self._key_of is None:
+            raise _none()
+        entry = await self._recordings.of(session)
+        try:
+            found = await self._access.find(actor, entry.allocation)
+        except NotFound:
+            raise _none() from None
+        if found.allocation.ref != entry.allocation:
+            raise _none()
+        await self._audit(actor, found.allocation, entry, begin)
+        key = await self._key_of(entry.allocation)
+        return await self._part(self._store, entry, key, begin)
+
+    async def _audit(
+        self, actor: Actor, allocation: Allocation, entry: RecordingEntry, begin: int
+    ) -> None:
+        await self._trail.require(
+            AuditEvent(
+                event=uuid.uuid4().hex,
+                act=AuditAct.RECORDING_READ,
+                sub=actor.sub,
+                user=actor.user,
+                role=actor.role.value,
+                tenant=actor.tenant,
+                allocation=allocation.ref,
+                owner=allocation.user,
+                of_tenant=allocation.tenant or "",
+                node=entry.node,
+                address=caller_address(),
+                detail=f"session {entry.session} from chunk {begin}",
+            )
+        )
+
+    async def _part(
+        self, store: RecordingStore, entry: RecordingEntry, key: DataKey, begin: int
+    ) -> RecordingPart:
+        bad: BadRecording | None = None
+        lines: list[bytes] = []
+        following, reason, begin_us = 0, entry.reason, 0
+        try:
+            verifier = await self._verifier(store, entry, key, begin)
+            begin_us = verifier.position.totals.last_us
+            size = 0
+            async for number, chunk in store.chunks(entry.path, begin):
+                text = verifier.take(number, chunk)
+                assert text is not None
+                more = _lines(text)
+                lines += more
+                size += sum(map(len, more))
+                reason = text.reason or reason
+                if not verifier.is_over and (
+                    size >= _PART_BYTES or number - begin + 1 >= _PART_CHUNKS
+                ):
+                    following = number + 1
+                    break
+            if not following and entry.anchor is not None:
+                verifier.finish()
+        except BadRecording as problem:
+            bad, following = problem, 0
+        return RecordingPart(
+            session=entry.session,
+            allocation=entry.allocation,
+            user=entry.user,
+            node=entry.node,
+            begin=begin,
+            begin_us=begin_us,
+            lines=b"".join(lines).decode("ascii"),
+            next=following,
+            closed=entry.anchor is not None,
+            reason=reason,
+            bad_chunk=bad.chunk if bad is not None else None,
+            problem=bad.problem if bad is not None else "",
+        )
+
+    async def _verifier(
+        self, store: RecordingStore, entry: RecordingEntry, key: DataKey, begin: int
+    ) -> RecordingVerifier:
+        position: RecordingPosition | None = None
+        if begin:
+            try:
+                before = await store.chunk(entry.path, begin - 1)
+            except RecordingConflict:
+                raise BadRecording(begin - 1, "it is missing") from None
+            position = position_after(key, entry.name, before)
+        anchor: Anchor | None = entry.anchor
+        return RecordingVerifier(entry.name, anchor, key, position)
+
+
+def _lines(text: ChunkText) -> list[bytes]:
+    lines = [text.header.line()] if text.header is not None else []
+    before_us = text.begin.last_us
+    for event in text.events:
+        lines.append(event_line(event, before_us))
+        before_us = max(before_us, event.at_us)
+    return lines
+
+
+def _none() -> NotFound:
+    return NotFound("There is no recording of this session.")

@@ -1,0 +1,104 @@
+"""Terminals of sensitive work: recorded, one at a time, and in signed images only."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lab.helper import IMAGE_KEY
+from lab.laboratory import Lab
+from lab.sensitive import VCLUSTER
+from lattice.domain.image_signature import signed_text
+from tests.e2e.attached import attached
+from tests.e2e.people import Person
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def alice(sensitive_lab: Lab) -> Person:
+    return Person(sensitive_lab, "alice").logged_in("sensitive:claim")
+
+
+@pytest.fixture
+def image(sensitive_lab: Lab, tmp_path: Path) -> Iterator[Path]:
+    """An image that the whole of n1 has mounted. It is not signed yet."""
+    lab = sensitive_lab
+    folder = lab.layout.home / "uenv"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    made = folder / "tools.squashfs"
+    (tmp_path / "a-tool").write_text("x")
+    subprocess.run(["mksquashfs", str(tmp_path), str(made), "-noappend", "-quiet"], check=True)
+    made.chmod(0o644)
+    node = lab.node("n1")
+    node.run(["mount", "-t", "squashfs", "-o", "loop,ro", "/home/uenv/tools.squashfs", "/mnt"])
+    yield made
+    node.run(["umount", "-l", "/mnt"])
+    for each in folder.iterdir():
+        each.unlink()
+
+
+def sign(image: Path) -> None:
+    signed = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
+    image.with_name(image.name + ".sig").write_bytes(base64.b64encode(signed))
+
+
+@pytest.fixture
+def job(sensitive_lab: Lab, alice: Person) -> Iterator[str]:
+    lab = sensitive_lab
+    lab.jobs.cancel_all()
+    assert alice.tries("admin", "claim", "n1").code == 0
+    words = ("submit", "--vcluster", VCLUSTER, "--sbatch=-c1", "--", "sleep", "300")
+    made = alice.tries(*words)
+    assert made.code == 0, made.err
+    number = made.out.split()[-1]
+    lab.wait_job_state(int(number), "RUNNING")
+    yield number
+    lab.jobs.cancel_all()
+    for claim in alice.asks("admin", "claims")["claims"]:
+        name = claim["id"]
+        eventually(partial(_released, alice, name))
+
+
+def _released(alice: Person, claim: str) -> bool:
+    return alice.tries("admin", "release", claim).code == 0
+
+
+@pytest.mark.story
+@pytest.mark.spec("AUDIT-4")
+@pytest.mark.threat("recording-bypass")
+def test_a_terminal_is_recorded_and_replayed(
+    sensitive_lab: Lab, alice: Person, image: Path, job: str
+) -> None:
+    unsigned = alice.tries("attach", job, "--", "true")
+    assert unsigned.code == 75, unsigned
+    assert "signed images only" in unsigned.err
+    sign(image)
+    with attached(sensitive_lab, alice, job, command=["sh", "-i"]) as terminal:
+        assert terminal.word("opened")["recorded"] is True
+        terminal.type("stty -echo; echo mark-$((40+2))\n")
+        terminal.shows("mark-42")
+        second = alice.tries("attach", job, "--", "true")
+        assert second.code == 81, second
+        assert "alice has a terminal in this allocation, on n1 since" in second.err
+        terminal.type("setsid nohup sleep 987 >/dev/null 2>&1 & exit\n")
+        terminal.message("Exit")
+    eventually(
+        lambda: alice.asks("audit", "query", "--allocation", job)["rows"],
+        lambda rows: any("recording of" in each["sentence"] for each in rows),
+    )
+    left = sensitive_lab.node("n1").run(["pgrep", "-f", "sleep 987"], check=False).stdout
+    assert not left.strip(), "what was started in the terminal ended with it"
+    shown = alice.tries("replay", terminal.session, "--speed", "1000")
+    assert shown.code == 0, shown
+    assert "mark-42" in shown.out
+    assert "The recording is whole" in shown.err
+    found = alice.tries("replay", terminal.session, "--search", "mark-42")
+    assert found.out.split()[-1] == "mark-42"

@@ -1,0 +1,155 @@
+"""Replaying recordings: who may, what is shown, and which chunk is bad."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lattice.access.actor import Actor, Role
+from lattice.access.output import OutputAccess
+from lattice.access.permission import Permission
+from lattice.base.errors import NotFound, PermissionRefused
+from lattice.domain.asciicast import CastEvent, CastKind
+from lattice.domain.audit import AuditAct, SensitiveAuditRequired
+from lattice.features.attach.render import harmless, searched
+from lattice.features.attach.service import replay as replay_module
+from lattice.features.attach.service.recordings import Recordings
+from lattice.features.attach.service.replay import Replay
+from tests.fakes.attached import ALICE, BOB
+from tests.fakes.sharing import sharing_parts
+from tests.unit.features.attach.test_recorded import SESSION, Site, close_site, shown
+
+REVIEWER = Actor(sub="9", user="rita", role=Role.COMPLIANCE_REVIEWER, tenant="physics")
+OTHERS_REVIEWER = Actor(sub="10", user="rob", role=Role.COMPLIANCE_REVIEWER, tenant="biology")
+ROOT = Actor(sub="7", user="root", role=Role.SYSTEM_ADMIN)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    await close_site(made)
+
+
+def replay_of(site: Site) -> Replay:
+    notes = sharing_parts(site.state).notes
+    access = OutputAccess(site.finder, notes, site.clock, Permission.READ_OUTPUT)
+    return Replay(access, Recordings(site.state), site.trail, site.store, site.keys.existing)
+
+
+async def recorded(site: Site, *texts: bytes) -> Replay:
+    """A session that is over and anchored."""
+    client = await site.entered()
+    for text in texts:
+        await client.type(text)
+        await shown(client, len(text))
+    await client.type(b"exit 0")
+    await client.read()
+    await client.conduit.send(b"", last=True)
+    await client.leave(orderly=True)
+    await site.closer.close_all()
+    site.trail.events.clear()
+    return replay_of(site)
+
+
+@pytest.mark.parametrize("actor", [ALICE, REVIEWER], ids=["owner", "reviewer"])
+async def test_the_owner_and_the_reviewer_read_it_and_that_is_recorded_first(
+    site: Site, actor: Actor
+) -> None:
+    replay = await recorded(site, b"one", b"two")
+    part = await replay.read(actor, SESSION, 0)
+    assert '"o","one"' in part.lines
+    assert '"i","two"' in part.lines
+    assert (part.next, part.bad_chunk, part.closed, part.reason) == (0, None, True, "exited")
+    (event,) = site.trail.events
+    assert (event.act, event.sub, event.owner) == (AuditAct.RECORDING_READ, actor.sub, "alice")
+    site.trail.is_away = True
+    with pytest.raises(SensitiveAuditRequired):
+        await replay.read(actor, SESSION, 0)
+
+
+@pytest.mark.threat(2)
+async def test_nobody_else_reads_it(site: Site) -> None:
+    replay = await recorded(site, b"one")
+    for actor in (BOB, OTHERS_REVIEWER):
+        with pytest.raises(NotFound, match="no recording of this session"):
+            await replay.read(actor, SESSION, 0)
+    with pytest.raises(PermissionRefused, match="SensitiveIsolation"):
+        await replay.read(ROOT, SESSION, 0)
+    for session in ("b" * 32, "../x"):
+        with pytest.raises(NotFound, match="no recording of this session"):
+            await replay.read(ALICE, session, 0)
+    assert site.trail.events == []
+
+
+async def test_parts_follow_each_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = await recorded(site, b"one", b"two", b"three")
+    whole = (await replay.read(ALICE, SESSION, 0)).lines
+    monkeypatch.setattr(replay_module, "_PART_CHUNKS", 2)
+    begin, lines, parts = 0, "", 0
+    while True:
+        part = await replay.read(ALICE, SESSION, begin)
+        assert part.bad_chunk is None
+        lines += part.lines
+        parts += 1
+        if not part.next:
+            break
+        begin = part.next
+    assert parts > 2
+    assert lines == whole
+
+
+@pytest.mark.threat(21)
+@pytest.mark.parametrize("harm", ["missing", "changed", "swapped", "cut"])
+async def test_the_first_bad_chunk_is_named(site: Site, harm: str) -> None:
+    replay = await recorded(site, b"one", b"two", b"three")
+    entry = await Recordings(site.state).of(SESSION)
+    keys = [entry.path.key(number) for number in range(entry.chunks)]
+    bad, body = 2, await site.objects.read(keys[2])
+    if harm == "changed":
+        await site.objects.put(keys[2], body[:-80] + bytes([body[-80] ^ 1]) + body[-79:])
+    elif harm == "swapped":
+        await site.objects.put(keys[2], await site.objects.read(keys[3]))
+    elif harm == "missing":
+        await site.objects.delete(keys[2])
+    else:
+        bad = entry.chunks - 1
+        await site.objects.delete(keys[-1])
+    part = await replay.read(ALICE, SESSION, 0)
+    assert part.bad_chunk == bad
+    assert part.problem
+    assert part.next == 0
+
+
+def test_what_reaches_beyond_the_screen_is_left_out() -> None:
+    texts = (
+        b"\x1b]52;c;c2VjcmV0\x07a",
+        b"\x1b[6nb\x1b[c\x1b[>c\x1b[21t\x1b[?2026$p",
+        b"\x1bP+q544e\x1b\\c\x05\x1b[31md\x1b[0m",
+        "\x9d0;x\x07é\x90ä".encode(),
+    )
+    found = b"".join(harmless(each)[0] for each in texts)
+    assert found == b"abc\x1b[31md\x1b[0m" + "0;x\x07éä".encode()
+
+
+@pytest.mark.parametrize("cut", range(1, 18))
+def test_a_sequence_that_two_events_share_is_left_out_too(cut: int) -> None:
+    text = b"a\x1b]52;c;c2Vj\x1b\\b\x1b[6nc"
+    first, rest = harmless(text[:cut])
+    second, left = harmless(rest + text[cut:])
+    assert (first + second, left) == (b"abc", b"")
+
+
+def test_lines_are_found_with_their_times() -> None:
+    events = [
+        CastEvent(1_000_000, CastKind.OUTPUT, b"one sec"),
+        CastEvent(2_000_000, CastKind.INPUT, b"secret"),
+        CastEvent(3_000_000, CastKind.OUTPUT, b"\x1b[1mret\x1b[0m\r\ntwo\r\nthe sec"),
+        CastEvent(4_000_000, CastKind.OUTPUT, b"ret"),
+    ]
+    assert list(searched(events, "secret")) == [
+        (1_000_000, "one secret"),
+        (3_000_000, "the secret"),
+    ]
