@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from lattice.client.record_stream import AsyncRecordStream
     from lattice.domain.operation import NodeAct
     from lattice.features.allocations.model import AllocationCard, AllocationList
-    from lattice.features.attach.recordings_model import RecordingPart
-    from lattice.features.attach.sessions import AttachSessions
+    from lattice.features.attach.sessions import AttachSessions, RecordingPart
     from lattice.features.audit.model import AuditExportPart, AuditPage, AuditVerdict
     from lattice.features.audit.operations import AuditFilter
     from lattice.features.claims.model import ClaimAnswer, ClaimList

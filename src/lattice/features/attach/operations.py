@@ -14,8 +14,7 @@ from lattice.base.call import IDEMPOTENCY_KEY, Call
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.allocation import REFERENCE_PATTERN, Reason, State
 from lattice.domain.request_fields import AllocationRequest
-from lattice.features.attach.recordings_model import RecordingPart
-from lattice.features.attach.sessions import AttachSessions, AttachTicket
+from lattice.features.attach.sessions import AttachSessions, AttachTicket, RecordingPart
 from lattice.features.attach.terminal_call import allocation_path
 
 _SERVICE = "lattice.v1.AttachService/"

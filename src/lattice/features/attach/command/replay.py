@@ -23,8 +23,8 @@ from lattice.domain.asciicast import (
     read_header,
 )
 from lattice.features.attach import operations
-from lattice.features.attach.recordings_model import RecordingPart
 from lattice.features.attach.render import harmless, searched
+from lattice.features.attach.sessions import RecordingPart
 
 _SESSION = re.compile(r"[0-9a-f]{32}")
 _RESTORED = b"\x1b[0m\x1b[?25h\x1b[?1049l\x1b[?2004l\r\n"

@@ -22,9 +22,9 @@ from lattice.domain.recording import (
 )
 from lattice.domain.sealed import DataKey
 from lattice.domain.stream import is_session
-from lattice.features.attach.recordings_model import RecordingPart
 from lattice.features.attach.service.recording_store import RecordingConflict, RecordingStore
 from lattice.features.attach.service.recordings import RecordingEntry, Recordings
+from lattice.features.attach.sessions import RecordingPart
 
 _PART_BYTES = 1024 * 1024
 _PART_CHUNKS = 500
