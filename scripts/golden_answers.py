@@ -85,7 +85,7 @@ LINES = (
     "vclusters",
 )
 """One for each kind of document a command can print."""
-WITHOUT = frozenset({"logout", "attach", "session", "completion"})
+WITHOUT = frozenset({"logout", "attach", "session", "completion", "replay"})
 """Commands that print none."""
 _MOMENT = datetime(2026, 11, 15, tzinfo=UTC)
 _NAMES = {

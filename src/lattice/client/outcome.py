@@ -23,6 +23,7 @@ _MESSAGES = {
     EndReason.SHELL_LOST: "the shell on the node is gone — attach session ended",
     EndReason.REPLACED: "another client goes on with this session",
     EndReason.REFUSED: "the session may not go on",
+    EndReason.UNRECORDED: "recording impossible — attach session ended",
     EndReason.OTHER: "the server ended the session",
 }
 
