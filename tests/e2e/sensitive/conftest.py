@@ -1,0 +1,18 @@
+"""One restart of the servers for all stories of sensitive work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab.laboratory import Lab
+from lab.sensitive import serve_as_before, serve_sensitive_work
+
+
+@pytest.fixture(scope="package")
+def sensitive_lab(lab: Lab) -> Iterator[Lab]:
+    """The session's lab while its servers have a vCluster for sensitive work."""
+    before = serve_sensitive_work(lab)
+    yield lab
+    serve_as_before(lab, before)
