@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.hostile_parent import leave_odd_things, signal_sets
 from tests.surroundings import UMASK
 
@@ -47,6 +49,7 @@ def test_a_started_program_finds_default_signals_umask_and_streams() -> None:
     assert rest.split() == [f"{UMASK:04o}", "/dev/null"]
 
 
+@pytest.mark.long
 def test_tests_of_signals_pass_below_an_odd_parent() -> None:
     run = _run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not timing", *_SENSITIVE)
     assert run.returncode == 0, run.stdout[-4000:]
