@@ -73,6 +73,7 @@ def stopped(lab: Lab, node: str, least_s: float) -> Iterator[None]:
 
 @pytest.mark.spec("LOG-3")
 @pytest.mark.threat("starved-agent")
+@pytest.mark.story
 def test_an_agent_stopped_for_16_s_across_a_job_of_5_s(quiet_lab: Lab, alice: Person) -> None:
     with stopped(quiet_lab, "n3", 16):
         time.sleep(2)
