@@ -32,7 +32,7 @@ test *ARGS:
 
 # Whole stories on real parts: `just e2e` or `just e2e allocations`.
 e2e FEATURE="":
-    pytest {{ if FEATURE == "" { "tests/e2e" } else { "$(find tests/e2e -name test_" + FEATURE + ".py -o -name " + FEATURE + ")" } }}
+    pytest {{ if FEATURE == "" { "tests/e2e" } else { "tests/e2e/test_" + FEATURE + ".py" } }}
 
 # The whole real system on this machine: up, down, status, shell [USER].
 lab *ARGS:

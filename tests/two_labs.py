@@ -18,11 +18,7 @@ _IN_THE_LAB = tuple(
     f"{_CONTRACTS}test_{name}.py" for name in ("administration", "gate", "operator", "scheduler")
 )
 
-_SENSITIVE = "tests/e2e/sensitive/"
-"""Its stories share a restart of the servers."""
-
 _LONGEST = (
-    "sensitive/",
     "test_log_faults",
     "test_top_faults",
     "test_logs",
@@ -47,13 +43,10 @@ def uses_engines_alone(nodeid: str) -> bool:
 
 
 class TwoLabs(LoadScopeScheduling):
-    """All contracts on engines are one scope, a folder of stories is one, and every other file."""
+    """All contracts on engines are one scope, and every other file is one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if uses_engines_alone(nodeid):
-            return "engines"
-        file = nodeid.partition("::")[0]
-        return _SENSITIVE if file.startswith(_SENSITIVE) else file
+        return "engines" if uses_engines_alone(nodeid) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoLabs | None:

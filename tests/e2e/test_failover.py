@@ -102,10 +102,7 @@ def _longer_s(
 
 @pytest.mark.story
 @pytest.mark.spec("OPS-1", "CLI-3")
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(0, id="first"), pytest.param(1, id="second", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_every_command_succeeds_with_one_server_dead(
     lab: Lab, alice: Person, job: int, number: int
 ) -> None:
