@@ -77,7 +77,7 @@ def replay(
     if not _SESSION.fullmatch(session):
         raise UsageError(
             f"{session[:40]!r} is no session.",
-            hint="It has 32 hex digits: `lattice sessions --all -o json`, `lattice audit query`.",
+            hint="It has 32 hex digits: `lattice sessions --all -o wide` shows it.",
         )
     if search is not None and save is not None:
         raise UsageError("--search and --save don't go together.", hint="Leave one out.")
@@ -86,7 +86,7 @@ def replay(
         _store(shell, reader, Path(save))
     elif search is not None:
         for at_us, line in searched(reader.events(), search):
-            shell.write(f"{_time(at_us)}  {inert(line)}")
+            shell.write(f"{_time(at_us)}  {inert(line)}\n")
     else:
         _play(shell, reader, speed or 1.0, idle_limit)
     return _verdict(shell, reader)
@@ -143,8 +143,12 @@ def _verdict(shell: Shell, reader: _Reader) -> int:
     if not last.closed:
         shell.note("The recording is still open: its end is not in the audit log yet.")
     else:
-        shell.note(f"The recording is whole. The session ended: {inert(last.reason)}.")
+        shell.note(f"The recording is whole. The session ended: {_words(last.reason)}.")
     return 0
+
+
+def _words(reason: str) -> str:
+    return inert(reason).replace("_", " ")
 
 
 def _time(at_us: int) -> str:
