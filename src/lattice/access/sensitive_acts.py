@@ -48,6 +48,13 @@ class SensitiveActs:
         await self._trail.require(_event(actor, act, allocation, detail, node=node))
         return True
 
+    def not_done(
+        self, actor: Actor, act: AuditAct, allocation: Allocation, detail: str, *, node: str = ""
+    ) -> None:
+        """Record soon that an act of which there is an entry was refused after it."""
+        outcome = AuditOutcome.REFUSED
+        self._trail.note(_event(actor, act, allocation, detail, node=node, outcome=outcome))
+
     def refused(
         self,
         actor: Actor,

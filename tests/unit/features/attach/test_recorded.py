@@ -312,7 +312,9 @@ async def test_a_terminal_that_does_not_open_leaves_no_recording(
     monkeypatch.setattr(RecordedNodes, "holder", refuses)
     client = site.client()
     client.dial(site.one)
-    assert "signed images only" in (await _refused(site, client)).message
+    refused = await _refused(site, client)
+    assert "signed images only" in refused.message
+    assert "srun" not in refused.hint, "what Slurm opens would not be recorded"
     assert site.state_keys(ALONE) == []
     assert not (site.nodes.folder / SESSION).exists()
     await site.closer.close_all()
@@ -355,6 +357,9 @@ async def test_a_second_session_learns_who_has_the_first(site: Site) -> None:
     error = await _refused(site, second)
     assert isinstance(error, Conflict)
     assert error.message.startswith("alice has a terminal in this allocation, on n1 since ")
+    (entry,) = site.trail.refused
+    assert entry.act is AuditAct.ATTACH_START
+    assert entry.detail.startswith(f"session {OTHER} on n1")
 
 
 @pytest.mark.threat("second-terminal")

@@ -122,11 +122,17 @@ class SessionRegistry:
         )
         detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
         audited = await self._acts.require(actor, AuditAct.ATTACH_START, job, detail, node=node)
-        if audited and recording is None:
-            raise PermissionRefused(UNRECORDED)
-        entry = await self._taken(
-            actor, start.session, lambda: self._records.begin(session, recording)
-        )
+        try:
+            if audited and recording is None:
+                raise PermissionRefused(UNRECORDED)
+            entry = await self._taken(
+                actor, start.session, lambda: self._records.begin(session, recording)
+            )
+        except LatticeError:
+            if audited:
+                # The entry before says that it began.
+                self._acts.not_done(actor, AuditAct.ATTACH_START, job, detail, node=node)
+            raise
         if not audited:
             self._journal.acted(
                 "attach", job.ref, actor.sub, detail, owner=job.user, tenant=job.tenant

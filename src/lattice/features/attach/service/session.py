@@ -68,6 +68,7 @@ _SLURM_S = 1.1
 _YOUNG_S = 60.0
 _PAUSES_S = (0.3, 0.7, 1.0, 2.0, 4.0)
 _PERMISSION = Permission.ATTACH_ALLOCATION
+_RECORDED = "A recorded terminal needs a job in a signed image, and a node that can record it."
 
 
 @dataclass(eq=False, slots=True)
@@ -364,6 +365,9 @@ class AttachService:
     def _by_hand(session: _Session, error: LatticeError) -> LatticeError:
         if isinstance(error, PermissionRefused):
             return error
+        if session.entry.record.recorded:
+            # What Slurm opens would not be recorded.
+            return Unavailable(error.message, hint=_RECORDED)
         command = by_hand(session.job, session.entry.node, session.start)
         return Unavailable(error.message, hint=f"On a login node this does the same: {command}")
 
