@@ -5,7 +5,7 @@ Which check a token failed is only in the server's log, and never reaches the ca
 
 from __future__ import annotations
 
-from lattice.access.actor import Actor, ClaimNames, actor_from
+from lattice.access.actor import Actor, ClaimNames, Role, actor_from
 from lattice.access.current_actor import set_current_actor
 from lattice.access.journal import AccessJournal
 from lattice.access.locks import refuse_locked, refuse_unknown
@@ -87,5 +87,8 @@ class Gatekeeper:
 def _who_may(needed: Permission) -> str:
     if not ALLOWED.get(needed):
         return "It is for certificates of nodes and replicas, on a listener of their own."
-    roles = ", ".join(sorted(ALLOWED.get(needed, frozenset())))
-    return f"It takes one of these roles: {roles}. See `lattice whoami`."
+    roles = ALLOWED.get(needed, frozenset())
+    told = f"It takes one of these roles: {', '.join(sorted(roles))}. See `lattice whoami`."
+    if Role.CLAIMING_USER in roles:
+        told += " `lattice login --scope sensitive:claim` asks for the role that claims nodes."
+    return told

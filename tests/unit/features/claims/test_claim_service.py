@@ -149,7 +149,7 @@ async def test_a_release_is_refused_while_sensitive_jobs_run_there(
     await server.claim(ALICE, "n[1-2]")
     job = allocation(42, "alice", "research", vcluster="clinic", partition="clinic", nodes="n2")
     site.scheduler.allocations.append(job)
-    with pytest.raises(Conflict, match=r"sensitive jobs of alice run on n\[1-2\]: 42"):
+    with pytest.raises(Conflict, match=r"sensitive jobs of alice run on n\[1-2\]: job 42"):
         await server.release(ALICE, "n[1-2]")
     assert site.reserved == {"alice": ("n1", "n2")}
     assert site.trail.acts[-1] == ("release", "refused", "alice")

@@ -199,7 +199,7 @@ class ClaimService:
             more = f" and {len(running) - _MOST_JOBS} more" if len(running) > _MOST_JOBS else ""
             raise Conflict(
                 f"Nothing was released: sensitive jobs of {claim.user} run on {claim.folded}: "
-                f"{', '.join(running[:_MOST_JOBS])}{more}.",
+                f"job {', job '.join(running[:_MOST_JOBS])}{more}.",
                 hint="Wait until they end, or cancel them: `lattice cancel ID`.",
             )
 
