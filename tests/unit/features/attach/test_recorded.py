@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -42,6 +43,7 @@ from tests.eventually import eventually_async
 from tests.fakes.attached import ALICE, AttachReplica, Client
 from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import allocation, populated
+from tests.fakes.held_terminals import CutCarrier, Holder
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.recorded_nodes import KEY, RecordedNodes
@@ -206,6 +208,32 @@ async def test_what_is_shown_was_stored_before(site: Site) -> None:
         assert (await site.recorded(CastKind.OUTPUT)).endswith(text)
         assert (await site.recorded(CastKind.INPUT)).endswith(text)
     assert site.acts(AuditAct.ATTACH_START)[0].startswith(f"session {SESSION} on n1")
+
+
+@pytest.mark.threat("recording-bypass")
+async def test_a_client_that_comes_while_a_chunk_is_written_gets_it_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server refuses a chunk that it has stored already, and a chunk not on the disk is early."""
+    written, append, join = list[int](), ChunkFiles.append, Holder.join
+
+    def slow(files: ChunkFiles, number: int, chunk: bytes) -> None:
+        if number == 0:
+            time.sleep(0.3)
+        append(files, number, chunk)
+        written.append(number)
+
+    async def late(holder: Holder, carrier: CutCarrier) -> None:
+        # The first chunk is made 20 ms after the recording began.
+        await asyncio.sleep(0.05)
+        await join(holder, carrier)
+
+    monkeypatch.setattr(ChunkFiles, "append", slow)
+    monkeypatch.setattr(Holder, "join", late)
+    client = await site.entered()
+    assert written[:1] == [0], "the first words of the terminal wait for their chunk"
+    await client.type(b"one")
+    assert await shown(client, 3) == b"one"
 
 
 async def test_a_session_ends_with_its_recording_anchored(site: Site) -> None:

@@ -114,8 +114,8 @@ class Recorder:
         return self._last_reason is not None or bool(self.stopped)
 
     def unstored(self) -> tuple[RecordedChunk, ...]:
-        """The chunks that a server has to store, in order."""
-        return tuple(chunk for chunk, _ in self._unstored.values())
+        """The chunks on the disk that a server has to store, in order."""
+        return tuple(chunk for n, (chunk, _) in self._unstored.items() if n <= self._local)
 
     def record(self, kind: CastKind, data: bytes, *, now: bool = False) -> int:
         """Take an event; returns the number of its chunk. Raises `RecordingStopped`."""
