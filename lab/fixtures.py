@@ -14,7 +14,6 @@ import pytest
 from lab.addresses import ETCD_CLIENT_PORTS, SEAWEED_S3_PORT
 from lab.doorway import Doorway
 from lab.laboratory import Lab
-from lab.sensitive import serve_as_before, serve_sensitive_work
 
 DOWN_AFTER_S = 45.0
 _PARTS = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs", "server", "agents")
@@ -85,14 +84,6 @@ def seaweed_doorway(seaweed_lab: Lab) -> Iterator[Doorway]:
     """A loopback address that leads to it."""
     with Doorway(seaweed_lab.network, (SEAWEED_S3_PORT,)) as doorway:
         yield doorway
-
-
-@pytest.fixture(scope="module")
-def sensitive_lab(lab: Lab) -> Iterator[Lab]:
-    """The session's lab while its servers have a vCluster for sensitive work."""
-    before = serve_sensitive_work(lab)
-    yield lab
-    serve_as_before(lab, before)
 
 
 @pytest.fixture

@@ -18,7 +18,11 @@ _IN_THE_LAB = tuple(
     f"{_CONTRACTS}test_{name}.py" for name in ("administration", "gate", "operator", "scheduler")
 )
 
+_SENSITIVE = "tests/e2e/sensitive/"
+"""The servers of the lab are started again for this folder, once."""
+
 _LONGEST = (
+    _SENSITIVE,
     "test_log_faults",
     "test_top_faults",
     "test_logs",
@@ -43,10 +47,14 @@ def uses_engines_alone(nodeid: str) -> bool:
 
 
 class TwoLabs(LoadScopeScheduling):
-    """All contracts on engines are one scope, and every other file is one."""
+    """Contracts on engines are one scope, sensitive work is one, and so is every other file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "engines" if uses_engines_alone(nodeid) else nodeid.partition("::")[0]
+        if uses_engines_alone(nodeid):
+            return "engines"
+        if nodeid.startswith(_SENSITIVE):
+            return _SENSITIVE
+        return nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoLabs | None:
@@ -62,5 +70,5 @@ def _rank(item: pytest.Item) -> int:
     """Contracts on engines go before all: in the gate one worker does nothing else."""
     if uses_engines_alone(item.nodeid):
         return -1
-    found = (rank for rank, name in enumerate(_LONGEST) if f"/{name}" in item.nodeid)
+    found = (rank for rank, name in enumerate(_LONGEST) if f"/{name}" in f"/{item.nodeid}")
     return next(found, len(_LONGEST))

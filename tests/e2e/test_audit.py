@@ -96,10 +96,12 @@ def _change_one_bit(bundle: Path) -> None:
 def _change_etcd_and_back(lab: Lab, olga: Person) -> None:
     """An entry that is changed in etcd is named by the server too."""
     found = json.loads(_etcd(lab, "get", "--prefix", _BLOCKS, "-w", "json"))["kvs"]
-    key = base64.b64decode(found[1]["key"]).decode()
-    value = base64.b64decode(found[1]["value"]).decode()
+    blocks = {
+        base64.b64decode(each["key"]).decode(): base64.b64decode(each["value"]).decode()
+        for each in found
+    }
+    key, value = next(each for each in blocks.items() if '"outcome":"done"' in each[1])
     first = int(key.removeprefix(_BLOCKS))
-    assert '"outcome":"done"' in value
     _etcd(lab, "put", key, value.replace('"outcome":"done"', '"outcome":"dome"', 1))
     try:
         verdict = olga.tries("audit", "verify")
