@@ -443,7 +443,7 @@ async def test_a_token_that_only_reads_neither_submits_nor_cancels(
 
 
 @pytest.mark.spec("AUDIT-1")
-async def test_who_may_not_claim_learns_how_to_ask_for_the_role(rest: httpx2.AsyncClient) -> None:
+async def test_a_refused_claim_names_the_scope_that_allows_it(rest: httpx2.AsyncClient) -> None:
     alice = Visitor("alice", "User", "")
     answer = await rest.post("/v1/claims", json={"nodes": ["n1"]}, headers=alice.bearer)
     assert answer.status_code == 403, answer.text

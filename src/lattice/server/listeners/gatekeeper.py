@@ -88,7 +88,7 @@ def _who_may(needed: Permission) -> str:
     if not ALLOWED.get(needed):
         return "It is for certificates of nodes and replicas, on a listener of their own."
     roles = ALLOWED.get(needed, frozenset())
-    told = f"It takes one of these roles: {', '.join(sorted(roles))}. See `lattice whoami`."
+    hint = f"It takes one of these roles: {', '.join(sorted(roles))}. See `lattice whoami`."
     if Role.CLAIMING_USER in roles:
-        told += " `lattice login --scope sensitive:claim` asks for the role that claims nodes."
-    return told
+        hint += " `lattice login --scope sensitive:claim` asks for the role that claims nodes."
+    return hint

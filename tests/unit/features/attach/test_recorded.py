@@ -211,7 +211,7 @@ async def test_what_is_shown_was_stored_before(site: Site) -> None:
 
 
 @pytest.mark.threat("recording-bypass")
-async def test_a_client_that_comes_while_a_chunk_is_written_gets_it_once(
+async def test_a_client_that_connects_during_the_write_of_a_chunk_gets_it_once(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server refuses a chunk that it has stored already, and a chunk not on the disk is early."""

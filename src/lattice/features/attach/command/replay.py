@@ -143,11 +143,11 @@ def _verdict(shell: Shell, reader: _Reader) -> int:
     if not last.closed:
         shell.note("The recording is still open: its end is not in the audit log yet.")
     else:
-        shell.note(f"The recording is whole. The session ended: {_words(last.reason)}.")
+        shell.note(f"The recording is whole. The session ended: {_readable(last.reason)}.")
     return 0
 
 
-def _words(reason: str) -> str:
+def _readable(reason: str) -> str:
     return inert(reason).replace("_", " ")
 
 
