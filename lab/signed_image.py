@@ -1,0 +1,47 @@
+"""An image that the site has signed, mounted on whole nodes: recorded terminals need one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lab.helper import IMAGE_KEY
+from lab.laboratory import Lab
+from lattice.domain.image_signature import signed_text
+
+_FOLDER = "uenv"
+_IMAGE = "tools.squashfs"
+_MOUNT = "/mnt"
+
+
+@contextmanager
+def signed_image(lab: Lab, *nodes: str) -> Iterator[Path]:
+    """Every job of these nodes runs in it."""
+    folder = lab.layout.home / _FOLDER
+    folder.mkdir(mode=0o755, exist_ok=True)
+    image = folder / _IMAGE
+    with TemporaryDirectory() as content:
+        (Path(content) / "a-tool").write_text("x")
+        subprocess.run(
+            ["mksquashfs", content, str(image), "-noappend", "-quiet", "-no-progress"], check=True
+        )
+    image.chmod(0o644)
+    signature = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
+    image.with_name(f"{image.name}.sig").write_bytes(base64.b64encode(signature))
+    mounted = []
+    try:
+        for name in nodes:
+            words = ["-t", "squashfs", "-o", "loop,ro", f"/home/{_FOLDER}/{_IMAGE}", _MOUNT]
+            lab.node(name).run(["mount", *words])
+            mounted.append(lab.node(name))
+        yield image
+    finally:
+        for node in mounted:
+            node.run(["umount", "-l", _MOUNT], check=False)
+        for each in folder.iterdir():
+            each.unlink()
