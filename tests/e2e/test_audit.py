@@ -54,7 +54,7 @@ def _etcd(lab: Lab, *words: str) -> str:
 
 @pytest.mark.story
 @pytest.mark.spec("AUDIT-2", "AUDIT-3", "AUTH-7")
-@pytest.mark.threat("audit-log")
+@pytest.mark.threat(21, "audit-log")
 def test_who_did_what_is_recorded_and_every_change_is_named(
     lab: Lab, alice: Person, bob: Person, olga: Person, job: int
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_untouched_chain_is_verified() -> None:
     assert verifier.first_key == verifier.last_key == KEY.name
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data())
 def test_every_changed_bit_is_found_and_named(sizes: list[int], data: st.DataObject) -> None:
@@ -130,6 +131,7 @@ MUTANTS: dict[str, Callable[[list[bytes], int, int], list[bytes]]] = {
 }
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 @pytest.mark.parametrize("mutant", MUTANTS)
 @given(data=st.data())
@@ -157,6 +159,7 @@ def test_entries_behind_the_last_seal_are_not_believed() -> None:
     assert verify([each for each in lines[:-1] if not each.startswith(b"=")] + lines[-1:])
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 def test_a_chain_signed_again_by_another_key_is_found() -> None:
     lines, other = chain([1, 2, 2]), chain([1, 2, 2], OTHER)
@@ -165,6 +168,7 @@ def test_a_chain_signed_again_by_another_key_is_found() -> None:
     assert "not trusted" in fault.problem
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 def test_a_rewritten_batch_with_new_links_is_found_by_its_seal() -> None:
     lines = chain([1, 3])
@@ -180,6 +184,7 @@ def test_a_rewritten_batch_with_new_links_is_found_by_its_seal() -> None:
     assert "rewritten" in fault.problem
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 def test_a_chain_that_is_rolled_back_is_found_by_an_anchor() -> None:
     lines = chain([1, 2, 2])
@@ -188,6 +193,7 @@ def test_a_chain_that_is_rolled_back_is_found_by_an_anchor() -> None:
     assert "rolled back" in fault.problem
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 def test_a_chain_that_went_on_after_a_rollback_is_found_by_an_anchor() -> None:
     lines = chain([1, 2, 2])
@@ -216,6 +222,7 @@ def test_a_key_that_the_old_key_named_signs_from_then_on() -> None:
     assert verify(_rotated(OTHER, KEY)).last_key == OTHER.name
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 def test_a_key_that_names_itself_is_not_trusted() -> None:
     assert broken(_rotated(OTHER, OTHER)).sequence == 3

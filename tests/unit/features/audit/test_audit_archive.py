@@ -123,6 +123,7 @@ async def test_a_batch_that_a_crash_left_behind_is_not_read_and_is_removed(site:
     assert f"{BLOCKS}{1:020d}" not in [e.key for e in (await site.state.list(BLOCKS)).entries]
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_a_deleted_segment_is_named(site: Site) -> None:
     keys = await site.keys()
@@ -132,6 +133,7 @@ async def test_a_deleted_segment_is_named(site: Site) -> None:
     assert verdict.first_bad == int(keys[1].rpartition("/")[2][:20])
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_a_deleted_last_segment_is_named(site: Site) -> None:
     keys = await site.keys()
@@ -139,6 +141,7 @@ async def test_a_deleted_last_segment_is_named(site: Site) -> None:
     assert (await site.verify()).first_bad == int(keys[-1].rpartition("/")[2][:20])
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_a_changed_segment_is_named(site: Site) -> None:
     key = (await site.keys())[1]
@@ -152,6 +155,7 @@ async def test_a_changed_segment_is_named(site: Site) -> None:
     assert (await site.verify()).first_bad is not None
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_a_rolled_back_state_is_found_by_the_archive_and_by_an_anchor() -> None:
     site = Site()
@@ -171,6 +175,7 @@ async def test_a_rolled_back_state_is_found_by_the_archive_and_by_an_anchor() ->
     assert "rolled back" in verdict.problem
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_a_log_signed_by_no_server_is_found() -> None:
     site = Site()
@@ -181,6 +186,7 @@ async def test_a_log_signed_by_no_server_is_found() -> None:
     assert "no server" in verdict.problem
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_an_emptied_state_is_found_by_an_anchor() -> None:
     verdict = await Site().verify({7: b"x" * 32})

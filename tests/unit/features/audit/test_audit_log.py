@@ -264,6 +264,7 @@ async def test_events_above_the_queue_are_counted_and_recorded_as_a_gap(
     assert (await events(state))[-1] == "e10"
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-2")
 async def test_a_replica_does_not_append_to_a_changed_log() -> None:
     state = InMemoryStateStore(CLOCK)
@@ -276,6 +277,7 @@ async def test_a_replica_does_not_append_to_a_changed_log() -> None:
             await other.log.require(attach("e3"))
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-2")
 async def test_a_rolled_back_state_is_noticed() -> None:
     state = InMemoryStateStore(CLOCK)

@@ -193,6 +193,7 @@ async def test_a_bundle_of_a_tenant_hides_the_others_and_is_verified(log: Log) -
         await log.bundle(Actor(sub="s", role=Role.TENANT_ADMIN))
 
 
+@pytest.mark.threat(21, "audit-log")
 @pytest.mark.spec("AUDIT-3")
 async def test_every_changed_or_missing_line_of_a_bundle_is_found(log: Log) -> None:
     lines = await log.bundle(PHYSICIST)
