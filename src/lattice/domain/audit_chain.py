@@ -21,7 +21,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lattice.base.signatures import BadSignature, KeyRing, key_name
-from lattice.domain.audit import AuditAct, AuditEntry, BadEntry, decode, encode, named_keys
+from lattice.domain.audit import (
+    AuditAct,
+    AuditEntry,
+    BadEntry,
+    canonical,
+    decode,
+    encode,
+    named_keys,
+)
 
 MARK = b"lattice audit 1\n"
 """The prefix of all that is signed for the log, so that it can't pass as anything else."""
@@ -140,7 +148,7 @@ def _seal_line(point: ChainPoint, key: str, signature: bytes) -> bytes:
         "last": point.sequence,
         "signature": base64.b64encode(signature).decode(),
     }
-    return SEAL + json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    return SEAL + canonical(record).encode() + b"\n"
 
 
 def _read_seal(line: bytes) -> _Seal | None:

@@ -106,7 +106,7 @@ async def test_what_came_meanwhile_goes_with_a_batch_that_has_to_wait() -> None:
     async with running(ours.log):
         entry = await ours.log.require(attach("early"))
         late = await waiting[0]
-    assert (entry.sequence, late.sequence) == (4, 5)
+    assert {entry.sequence, late.sequence} == {4, 5}
     assert [len(each.entries) for each in ours.chain.batches] == [2, 1, 2]
     await verified(state)
 

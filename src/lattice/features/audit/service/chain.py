@@ -181,8 +181,8 @@ class AuditChain:
 
     def _key_changes(self) -> list[AuditEvent]:
         """Name keys that the chain does not trust yet: all at its beginning, later the next."""
-        own = key_name(self._keys[0])
-        if self._head is not None and not self._head.trusts(own):
+        if self._head is not None and self._keys[0] not in self._head.keys:
+            own = key_name(self._keys[0])
             # The next call reads again whether another server has named it.
             self.current = False
             raise Unavailable(

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 
 from lattice.base.signatures import key_name
+from lattice.domain.audit import canonical
 from lattice.domain.audit_chain import ChainPoint
 from lattice.domain.state import Entry
 
@@ -49,7 +50,7 @@ class AuditHead:
             "planned": self.planned,
             "retained_bytes": self.retained_bytes,
         }
-        return json.dumps(record, separators=(",", ":")).encode()
+        return canonical(record).encode()
 
 
 class UnreadableHead(Exception):

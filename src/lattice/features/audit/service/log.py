@@ -83,12 +83,10 @@ class AuditLog:
         if self._required >= MOST_REQUIRED:
             self.refused_total += 1
             raise SensitiveAuditRequired("too many events wait to be recorded.")
-        done: asyncio.Future[AuditEntry] = asyncio.get_running_loop().create_future()
         self._required += 1
-        self._enqueue(_Waiting(event, done))
         try:
             async with asyncio.timeout(self._patience_s):
-                return await done
+                return await self._alone(event) or await self._with_others(event)
         except Unavailable as problem:
             self.refused_total += 1
             raise SensitiveAuditRequired(problem.message) from None
@@ -97,6 +95,22 @@ class AuditLog:
             raise SensitiveAuditRequired("the agreed state does not answer.") from None
         finally:
             self._required -= 1
+
+    async def _alone(self, event: AuditEvent) -> AuditEntry | None:
+        """Commit it here if nothing else waits, which saves the turns of two tasks."""
+        if self._queue or self._lost or self._writing.locked():
+            return None
+        async with self._writing:
+            entries = await self.chain.try_append([event])
+        if entries is None:
+            return None
+        self.committed_total += 1
+        return entries[0]
+
+    async def _with_others(self, event: AuditEvent) -> AuditEntry:
+        done: asyncio.Future[AuditEntry] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Waiting(event, done))
+        return await done
 
     def note(self, event: AuditEvent) -> None:
         """Record it soon, without waiting."""
