@@ -34,11 +34,13 @@ class LeftoverMessage(IntEnum):
     """The first byte of a message about the chunks of a session that is over.
 
     The node sends each CHUNK that it has, and last DONE. The server stores them and sends CLOSED.
+    UNREADABLE in place of DONE: the node has more, and can't read it.
     """
 
     CHUNK = 1
     DONE = 2
     CLOSED = 3
+    UNREADABLE = 4
 
 
 class BadRecordingFrame(Exception):

@@ -462,7 +462,7 @@ async def test_a_killed_agent_leaves_a_session_that_can_not_go_on(site: Site) ->
     await shown(client, 3)
     site.objects.away = True
     await client.type(b"two")
-    await eventually_async(lambda: b"two" in _on_disk(site))
+    await eventually_async(lambda: b"two" in on_disk(site))
     await site.nodes.kill_agent()
     await client.served()
     site.objects.away = False
@@ -479,7 +479,7 @@ async def test_a_killed_agent_leaves_a_session_that_can_not_go_on(site: Site) ->
     assert not (site.nodes.folder / SESSION).exists()
 
 
-def _on_disk(site: Site) -> bytes:
+def on_disk(site: Site) -> bytes:
     name = RecordingName("lab", site.job.ref, SESSION)
     texts = [read_chunk(KEY, name, each) for each in durable_chunks(site.nodes.folder / SESSION)]
     return b"".join(event.data for text in texts for event in text.events)

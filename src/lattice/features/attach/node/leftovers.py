@@ -1,7 +1,8 @@
 """Gives a server the chunks of a recording whose session is over, and ends that recording.
 
 A recorder that was killed leaves chunks that are durable on this node only. The server asks for
-them, stores them, closes the recording and says so. Then they are removed here.
+them, stores them, closes the recording and says so. Then they are removed here. If one can't be
+read, the server gets those before it, and asks again later: nothing is removed.
 """
 
 from __future__ import annotations
@@ -29,18 +30,24 @@ class Leftovers:
         name, _, reason = opening.decode("ascii", "replace").partition(" ")
         if is_session(name):
             await self._terminals.finish(name, reason)
-            for chunk in await asyncio.to_thread(self._durable, name):
-                await session.send(bytes((LeftoverMessage.CHUNK,)) + chunk)
+            if not await self._send_chunks(session, name):
+                await session.send(bytes((LeftoverMessage.UNREADABLE,)), last=True)
+                return
         await session.send(bytes((LeftoverMessage.DONE,)), last=True)
         while (message := await session.receive()) is not None:
             if message[:1] == bytes((LeftoverMessage.CLOSED,)) and is_session(name):
                 await asyncio.to_thread(self._terminals.remove, name)
 
-    def _durable(self, name: str) -> list[bytes]:
+    async def _send_chunks(self, session: Session, name: str) -> bool:
+        """Send them one by one, since all of them may be large; False if one can't be read."""
+        chunks = durable_chunks(self._folder / name)
         try:
-            return list(durable_chunks(self._folder / name))
+            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                await session.send(bytes((LeftoverMessage.CHUNK,)) + chunk)
         except FileNotFoundError:
-            return []
+            # There is no such recording here.
+            pass
         except (OSError, ValueError) as error:
-            _log.warning("recording %s can't be read: %s", name, error)
-            return []
+            _log.error("recording %s can't be read: %s", name, error)
+            return False
+        return True

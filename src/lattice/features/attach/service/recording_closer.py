@@ -51,12 +51,14 @@ _log = logging.getLogger(__name__)
 GIVE_UP_S = 15 * 60.0
 CLOSE_EVERY_S = 10.0
 _NODE_S = 20.0
+AT_ONCE = 16
+"""Recordings: each may wait `_NODE_S` for a node that does not answer."""
 
 
 class RecordingCloser:
     """One for each server."""
 
-    def __init__(  # noqa: PLR0913 - what it needs to close a recording
+    def __init__(
         self,
         recordings: Recordings,
         records: SessionRecords,
@@ -66,8 +68,6 @@ class RecordingCloser:
         signer: GrantSigner,
         trail: AuditTrail,
         clock: Clock,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`key_of` returns the data key of an allocation, by its identity."""
         self._recordings = recordings
@@ -78,7 +78,6 @@ class RecordingCloser:
         self._signer = signer
         self._trail = trail
         self._clock = clock
-        self._sleep = sleep
         self._soon = asyncio.Event()
         self.failures_total = 0
         self.closed_total = 0
@@ -101,15 +100,26 @@ class RecordingCloser:
 
     async def close_all(self) -> None:
         """Try every recording once whose session is over."""
+        # In this order: a session that begins between the two readings is not in the first one.
+        recordings = await self._recordings.all_open()
         open_sessions = {each.session.id for each in await self._records.all_open()}
-        for each in await self._recordings.all_open():
-            if each.entry.session in open_sessions:
-                continue
-            try:
-                await self._close(each)
-            except (LatticeError, BadRecording) as error:
-                self.failures_total += 1
-                _log.warning("recording %s is not closed yet: %s", each.entry.session, error)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def close(stored: StoredRecording) -> None:
+            async with turns:
+                await self._try_close(stored)
+
+        async with asyncio.TaskGroup() as closing:
+            for each in recordings:
+                if each.entry.session not in open_sessions:
+                    closing.create_task(close(each), name="close recording")
+
+    async def _try_close(self, stored: StoredRecording) -> None:
+        try:
+            await self._close(stored)
+        except (LatticeError, BadRecording) as error:
+            self.failures_total += 1
+            _log.warning("recording %s is not closed yet: %s", stored.entry.session, error)
 
     async def _close(self, stored: StoredRecording) -> None:
         entry = stored.entry
@@ -148,10 +158,14 @@ class RecordingCloser:
         if last is None:
             return None
         number, chunk = last
-        return Anchor(number + 1, link_of(chunk)) if ChunkHead.parse(chunk).last else None
+        try:
+            is_last = ChunkHead.parse(chunk).last
+        except ValueError as problem:
+            raise BadRecording(number, str(problem)) from None
+        return Anchor(number + 1, link_of(chunk)) if is_last else None
 
     async def _collected(self, entry: RecordingEntry, reason: str) -> Anchor | None:
-        """Store what the node has, and close it; None if the node does not answer."""
+        """Store what the node has, and close it; None if the node does not give all of it."""
         conduit = Conduit()
         question = self._question(entry, reason)
         try:
@@ -166,7 +180,7 @@ class RecordingCloser:
                     carrying.cancel()
                     await asyncio.gather(carrying, return_exceptions=True)
         except (TimeoutError, Unavailable, NotFound, PermissionRefused, CarrierLost) as problem:
-            _log.info("recording %s: %s does not answer: %s", entry.session, entry.node, problem)
+            _log.info("recording %s is not had from %s: %s", entry.session, entry.node, problem)
             return None
         except ConduitClosed:
             return None
@@ -175,23 +189,25 @@ class RecordingCloser:
         return anchor
 
     async def _receive(self, conduit: Conduit, entry: RecordingEntry) -> None:
+        """Store the chunks of the node. Raises `Unavailable` if it has more."""
         last = await self._store.last(entry.path)
         expected = last[0] + 1 if last is not None else 0
         while (message := await conduit.receive()) is not None:
+            if message[:1] == bytes((LeftoverMessage.UNREADABLE,)):
+                raise Unavailable("The node can't read the rest of the recording.")
             if message[:1] != bytes((LeftoverMessage.CHUNK,)):
                 continue
             chunk = bytes(message[1:])
             try:
                 number = ChunkHead.parse(chunk).number
-            except ValueError:
-                break
-            if number == expected:
-                try:
+                if number > expected:
+                    raise Unavailable(f"Chunk {expected} is neither stored nor on the node.")
+                if number == expected:
                     await self._store.put(entry.path, chunk, None)
-                except RecordingConflict as problem:
-                    _log.warning("recording %s: %s", entry.session, problem.message)
-                    break
-                expected += 1
+                    expected += 1
+            except (ValueError, RecordingConflict) as problem:
+                # Not taken for the end: the node would remove what it has.
+                raise Unavailable(f"A chunk of the node does not fit: {problem}.") from None
 
     async def _closed_here(self, entry: RecordingEntry, reason: str) -> Anchor:
         """Write the last chunk after what is durable."""

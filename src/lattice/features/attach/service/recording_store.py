@@ -86,7 +86,8 @@ class RecordingStore:
         """The chunk with the highest number; None if there is none."""
         prefix, last = f"{path.prefix}/", ""
         async for each in self._objects.listing(prefix):
-            last = each.key
+            if each.key.removeprefix(prefix).isdecimal():
+                last = each.key
         if not last:
             return None
         return int(last.removeprefix(prefix)), await self._read(last)
