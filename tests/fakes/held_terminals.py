@@ -29,10 +29,11 @@ from lattice.domain.terminal import (
     write_message,
 )
 from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.lane import LARGEST_FRAME_BYTES
 
 
 class CutCarrier:
-    """One side of a connection in memory, which can be cut."""
+    """One side of a connection in memory, which can be cut. A large frame cuts it, as usual."""
 
     def __init__(
         self, inwards: asyncio.Queue[bytes | None], outwards: asyncio.Queue[bytes | None]
@@ -44,6 +45,9 @@ class CutCarrier:
     async def send(self, frame: bytes) -> None:
         if self._lost:
             raise CarrierLost("cut")
+        if len(frame) > LARGEST_FRAME_BYTES:
+            self.cut()
+            raise CarrierLost("a frame is too large")
         self._outwards.put_nowait(frame)
 
     async def receive(self) -> bytes:

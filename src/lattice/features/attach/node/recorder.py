@@ -3,8 +3,10 @@
     event ─ within 20 ms ─▶ chunk ─ fsync ─▶ on the node ─ carrier ─▶ stored by a server
 
 A chunk is released when both have it. Events wait for a chunk for `CUT_S` at most, and input for
-none. A chunk that takes long lets the next one grow, so a flood costs few chunks. A recording that
-can't go on is stopped, with a reason: then nothing is released any more.
+none. A chunk that takes long lets the next one grow, so a flood costs few chunks. But every chunk
+fits in one frame, also if it can't be compressed. Otherwise nobody could store it, and what was
+typed meanwhile would be missing. A recording that can't go on is stopped, with a reason: then
+nothing is released any more.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lattice.base.clock import Clock
-from lattice.domain.asciicast import CastEvent, CastHeader, CastKind
+from lattice.domain.asciicast import CastEvent, CastHeader, CastKind, event_line
 from lattice.domain.recording import (
     ChunkText,
     RecordedChunk,
@@ -31,6 +35,10 @@ _log = logging.getLogger(__name__)
 
 CUT_S = 0.02
 CUT_BYTES = 32 * 1024
+LARGEST_EVENT_BYTES = 32 * 1024
+"""Larger ones become several."""
+_MOST_LINES_BYTES = 176 * 1024
+"""Of a chunk; one event alone may have more, since a byte that is no text becomes six."""
 MOST_UNSTORED_BYTES = 256 * 1024 * 1024
 LONGEST_UNSTORED_S = 30.0
 _MICROSECONDS = 1_000_000
@@ -65,6 +73,15 @@ class RecordingStopped(Exception):
     """There is no recording any more; the text says why."""
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Events that become one chunk."""
+
+    events: list[CastEvent] = field(default_factory=list)
+    size_bytes: int = 0
+    """Of their lines."""
+
+
 class Recorder:
     """One recording. `run` has to run while it lasts."""
 
@@ -85,8 +102,9 @@ class Recorder:
         self._listener = listener
         self._begun_s = clock.monotonic()
         self._position: RecordingPosition = first_position(order.name)
-        self._events: list[CastEvent] = [self._event(CastKind.MARK, f"node {node}".encode())]
-        self._event_bytes = 0
+        self._batches = deque([_Batch(size_bytes=len(self._header().line()))])
+        """Those of the next chunks; events are added to the last one."""
+        self._add(self._event(CastKind.MARK, f"node {node}".encode()))
         self._cut_now = asyncio.Event()
         self._dirty = asyncio.Event()
         self._dirty.set()
@@ -118,24 +136,26 @@ class Recorder:
         return tuple(chunk for n, (chunk, _) in self._unstored.items() if n <= self._local)
 
     def record(self, kind: CastKind, data: bytes, *, now: bool = False) -> int:
-        """Take an event; returns the number of its chunk. Raises `RecordingStopped`."""
+        """Take an event; returns the number of the chunk that ends it.
+
+        Raises `RecordingStopped`.
+        """
         if self.is_ended:
             raise RecordingStopped(self.stopped or "the recording has ended")
-        self._events.append(self._event(kind, data))
-        self._event_bytes += len(data)
+        for at in range(0, max(1, len(data)), LARGEST_EVENT_BYTES):
+            self._add(self._event(kind, data[at : at + LARGEST_EVENT_BYTES]))
         self._dirty.set()
-        if now or self._event_bytes >= CUT_BYTES:
+        if now or len(self._batches) > 1 or self._batches[0].size_bytes >= CUT_BYTES:
             self._cut_now.set()
-        return self._position.number
+        return self._newest
 
     def end(self, reason: str) -> int:
         """Make the last chunk now; returns its number."""
-        if self._last_reason is not None:
-            return self._position.number - (1 if self._is_over else 0)
-        self._last_reason = reason
-        self._dirty.set()
-        self._cut_now.set()
-        return self._position.number
+        if self._last_reason is None:
+            self._last_reason = reason
+            self._dirty.set()
+            self._cut_now.set()
+        return self._newest
 
     async def on_disk(self, number: int) -> None:
         """Wait until a chunk is on the disk. Raises `RecordingStopped`."""
@@ -210,17 +230,19 @@ class Recorder:
                     await self._cut_now.wait()
         if self.stopped:
             return
-        events, self._events = tuple(self._events), []
-        self._event_bytes = 0
-        self._dirty.clear()
-        self._cut_now.clear()
-        last = self._last_reason is not None
+        events = tuple(self._batches.popleft().events)
+        last = self._last_reason is not None and not self._batches
+        if not self._batches:
+            self._dirty.clear()
+            self._cut_now.clear()
+        if not self._batches and not last:
+            self._batches.append(_Batch())
         position = self._position
         text = ChunkText(
             position.totals,
             events,
             self._header() if position.number == 0 else None,
-            self._last_reason or "",
+            (self._last_reason or "") if last else "",
         )
         chunk, self._position = write_chunk(self._key, self._order.name, position, text, last=last)
         self._is_over = last
@@ -252,6 +274,20 @@ class Recorder:
                     else f"the disk of {self._node} does not answer"
                 )
                 await self._notify()
+
+    @property
+    def _newest(self) -> int:
+        """The number of the chunk that events are added to, or of the last one."""
+        return self._position.number + len(self._batches) - 1
+
+    def _add(self, event: CastEvent) -> None:
+        size = len(event_line(event, event.at_us))
+        newest = self._batches[-1]
+        if newest.events and newest.size_bytes + size > _MOST_LINES_BYTES:
+            newest = _Batch()
+            self._batches.append(newest)
+        newest.events.append(event)
+        newest.size_bytes += size
 
     def _event(self, kind: CastKind, data: bytes) -> CastEvent:
         since_s = self._clock.monotonic() - self._begun_s
