@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lattice.helper.jobgroups import pids_of
-from lattice.helper.kernel_texts import status_of, text_of
+from lattice.helper.kernel_texts import read_stat, status_of, text_of
 
 LONGEST_S = 10.0
 _PAUSE_S = 0.01
@@ -37,7 +37,8 @@ class GuestProcesses:
         self._uid = str(uid)
         self._proc = proc
         self._monotonic = monotonic
-        self._before = frozenset(pids_of(folder))
+        self._before = {pid: self._started(pid) for pid in pids_of(folder)}
+        """Those that were there, with their start: a number may be used again."""
 
     def end(self) -> bool:
         """Kill them until none is left; False if some could not be ended in time."""
@@ -51,9 +52,25 @@ class GuestProcesses:
         return True
 
     def _left(self) -> list[int]:
-        return [
-            pid for pid in pids_of(self._folder) if pid not in self._before and self._is_owners(pid)
-        ]
+        return [pid for pid in pids_of(self._folder) if self._is_new(pid) and self._is_owners(pid)]
+
+    def _is_new(self, pid: int) -> bool:
+        if pid not in self._before:
+            return True
+        started = self._started(pid)
+        return started is not None and started != self._before[pid]
+
+    def _started(self, pid: int) -> int | None:
+        """When it started, in ticks of the node; None if it has ended, or is hidden."""
+        try:
+            folder = os.open(self._proc / str(pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            stat = read_stat(text_of(folder, "stat"))
+        finally:
+            os.close(folder)
+        return stat.started if stat is not None else None
 
     def _is_owners(self, pid: int) -> bool:
         """False for Slurm's own and for those that have ended; a hidden one is the owner's."""

@@ -214,9 +214,8 @@ class JobImages:
         Images that the whole node has are the site's own. One of them is enough if it is signed.
         Raises `NotSigned`.
         """
-        if _namespace(target.process.folder) != _namespace(target.proc, "self/"):
-            raise NotSigned("this job runs in a user namespace of its own")
         mounts = _images(target.process.folder, "mountinfo")
+        _check_mounts_are_joined(target)
         everywhere = {each.device for each in _images(target.proc, "self/mountinfo")}
         by_device = {each.device: each for each in mounts}
         if not by_device:
@@ -319,8 +318,24 @@ def _is_squashfuse(mount: Mount) -> bool:
     return mount.is_fuse and "squash" in mount.kind + mount.source
 
 
-def _namespace(folder: int, within: str = "") -> int:
+def _check_mounts_are_joined(target: ProbeTarget) -> None:
+    """Raise unless the terminal will see the mounts that were just read.
+
+    Called after they were read, since the process can change them: it makes a user namespace, in
+    which it may mount and change its root, or it runs a program of root's that mounts. It can't
+    come back from either.
+    """
+    process = target.process.folder
+    own = {kind: _namespace(target.proc, f"self/ns/{kind}") for kind in ("user", "mnt")}
+    if _namespace(process, "ns/user") != own["user"]:
+        raise NotSigned("this job runs in a user namespace of its own")
+    joined = {os.fstat(each).st_ino for each in target.namespaces}
+    if _namespace(process, "ns/mnt") not in {*joined, own["mnt"]}:
+        raise NotSigned("its mounts are others meanwhile, try again")
+
+
+def _namespace(folder: int, path: str) -> int:
     try:
-        return os.stat(f"{within}ns/user", dir_fd=folder).st_ino
+        return os.stat(path, dir_fd=folder).st_ino
     except OSError:
         raise NotSigned("its process has ended") from None

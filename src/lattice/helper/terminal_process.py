@@ -68,10 +68,9 @@ class HeldProgram:
     alone: int = -1
     """A descriptor that keeps other recorded terminals of the job away."""
 
-    def end_others(self) -> None:
-        """End what was started in a recorded terminal and outlived it."""
-        if self.others is not None:
-            self.others.end()
+    def end_others(self) -> bool:
+        """End what was started in a recorded terminal; False if some of it can't be ended."""
+        return self.others is None or self.others.end()
 
     def discard(self) -> None:
         """Remove the session's socket, and close what belongs to it."""
@@ -174,7 +173,9 @@ class TerminalProcess:
         holder.begin(_message(started))
         holder.run()
         shell.reap()
-        held.end_others()
+        if not held.end_others():
+            session, user = held.question.session, held.method.owner.account.pw_name
+            self._journal.note("processes outlive a recorded terminal", session=session, user=user)
         _leave(held.method.guests)
         return holder.cause
 

@@ -18,9 +18,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lattice.domain.image_signature import BadImageSignature, check_signature, signed_text
+from lattice.helper import images
 from lattice.helper.guests import GuestProcesses
 from lattice.helper.images import ImageDigests, JobImages, NotSigned, SiteImages
 from lattice.helper.job_entry import Owner
+from lattice.helper.mounts import Mount
 from lattice.helper.privilege import Kernel
 from lattice.helper.sessions import HelperSessions, NoRoom
 from lattice.helper.target import ProbeTarget
@@ -199,8 +201,11 @@ def mounted(folder: Path) -> Iterator[Callable[[Path], tuple[subprocess.Popen[by
 
 
 def _target(folder: int) -> ProbeTarget:
+    """What was opened of a process, as long as it was in its mounts of now."""
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    return cast("ProbeTarget", SimpleNamespace(process=SimpleNamespace(folder=folder), proc=proc))
+    mounts = os.open("ns/mnt", os.O_RDONLY, dir_fd=folder)
+    process = SimpleNamespace(folder=folder)
+    return cast("ProbeTarget", SimpleNamespace(process=process, proc=proc, namespaces=(mounts,)))
 
 
 @pytest.fixture
@@ -223,14 +228,63 @@ def test_a_job_is_entered_where_it_runs_in_a_signed_image(
     folder: Path, site: SiteImages, uenv: Path, mounted: Callable[[Path], tuple[object, int]]
 ) -> None:
     _, process = mounted(uenv)
-    images, target = JobImages(Kernel(), site), _target(process)
+    job, target = JobImages(Kernel(), site), _target(process)
     with pytest.raises(NotSigned, match="no signature beside it"):
-        images.require(target, OWNER)
+        job.require(target, OWNER)
     (folder / "uenv.img.sig").write_bytes(_signature(uenv.read_bytes(), OTHER))
     with pytest.raises(NotSigned, match=r"user-environment .*none of this site's keys"):
-        images.require(target, OWNER)
+        job.require(target, OWNER)
     (folder / "uenv.img.sig").write_bytes(_signature(uenv.read_bytes()))
-    images.require(target, OWNER)
+    job.require(target, OWNER)
+
+
+@pytest.mark.threat("recording-bypass")
+def test_mounts_that_the_terminal_would_not_see_prove_nothing(
+    folder: Path, site: SiteImages, uenv: Path, mounted: Callable[[Path], tuple[object, int]]
+) -> None:
+    """The process had other mounts when its namespaces were opened."""
+    (folder / "uenv.img.sig").write_bytes(_signature(uenv.read_bytes()))
+    _, process = mounted(uenv)
+    other = os.open("/proc/self/ns/ipc", os.O_RDONLY)
+    target = _target(process)
+    target.namespaces = (other,)  # type: ignore[misc]
+    with pytest.raises(NotSigned, match="its mounts are others meanwhile"):
+        JobImages(Kernel(), site).require(target, OWNER)
+    os.close(other)
+
+
+@as_root
+@pytest.mark.threat("recording-bypass")
+def test_a_process_that_leaves_for_a_user_namespace_while_it_is_checked_is_refused(
+    folder: Path,
+    site: SiteImages,
+    uenv: Path,
+    mounted: Callable[[Path], tuple[subprocess.Popen[bytes], int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (folder / "uenv.img.sig").write_bytes(_signature(uenv.read_bytes()))
+    _, process = mounted(uenv)
+    target, read = _target(process), images._images
+    leaves = subprocess.Popen(["unshare", "--user", "sleep", "600"])
+    there = Path(f"/proc/{leaves.pid}/ns/user")
+    eventually(
+        lambda: leaves.poll() is not None or there.stat() != Path("/proc/self/ns/user").stat()
+    )
+    gone = os.open(f"/proc/{leaves.pid}", os.O_RDONLY | os.O_DIRECTORY)
+
+    def leaves_meanwhile(found: int, name: str) -> list[Mount]:
+        mounts = read(found, name)
+        target.process.folder = gone  # type: ignore[misc]
+        return mounts
+
+    monkeypatch.setattr(images, "_images", leaves_meanwhile)
+    try:
+        with pytest.raises(NotSigned, match="user namespace of its own"):
+            JobImages(Kernel(), site).require(target, OWNER)
+    finally:
+        os.close(gone)
+        leaves.kill()
+        leaves.wait()
 
 
 def test_another_file_under_the_name_of_a_mounted_image_is_refused(
@@ -242,13 +296,13 @@ def test_another_file_under_the_name_of_a_mounted_image_is_refused(
     uenv.rename(folder / "mounted.img")
     uenv.write_bytes(signed)
     (folder / "uenv.img.sig").write_bytes(_signature(signed))
-    images = JobImages(Kernel(), site)
+    job = JobImages(Kernel(), site)
     # The kernel names the mounted file by its new path, which has no signature.
     with pytest.raises(NotSigned, match="no signature beside it"):
-        images.require(_target(process), OWNER)
+        job.require(_target(process), OWNER)
     (folder / "mounted.img").unlink()
     with pytest.raises(NotSigned, match="can't open"):
-        images.require(_target(process), OWNER)
+        job.require(_target(process), OWNER)
 
 
 def test_a_job_without_an_image_is_refused(site: SiteImages) -> None:
@@ -303,6 +357,28 @@ def test_what_left_its_terminal_is_ended_and_what_was_there_before_stays() -> No
             each.wait()
         eventually(lambda: not procs.read_text().split())
         group.rmdir()
+
+
+@pytest.mark.threat("terminal-holder")
+def test_a_number_that_is_used_again_hides_no_process(folder: Path) -> None:
+    """Whoever ends a process of before can wait until one of the terminal has its number."""
+    group, process = folder / "group", subprocess.Popen(["sleep", "600"], start_new_session=True)
+    group.mkdir()
+    (group / "cgroup.procs").write_text(f"{process.pid}\n")
+    guests = GuestProcesses(str(group), os.getuid())
+    assert guests._left() == []
+    proc = folder / "proc" / str(process.pid)
+    proc.mkdir(parents=True)
+    for name in ("status", "stat"):
+        (proc / name).write_text(Path(f"/proc/{process.pid}/{name}").read_text())
+    before, closing, after = (proc / "stat").read_text().rpartition(")")
+    fields = after.split()
+    fields[19] = str(int(fields[19]) + 1)
+    (proc / "stat").write_text(f"{before}{closing} {' '.join(fields)}\n")
+    guests._proc = folder / "proc"
+    assert guests._left() == [process.pid]
+    process.kill()
+    process.wait()
 
 
 def test_a_job_has_one_recorded_terminal_at_a_time(
