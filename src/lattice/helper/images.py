@@ -321,9 +321,9 @@ def _is_squashfuse(mount: Mount) -> bool:
 def _check_mounts_are_joined(target: ProbeTarget) -> None:
     """Raise unless the terminal will see the mounts that were just read.
 
-    Called after they were read, since the process can change them: it makes a user namespace, in
-    which it may mount and change its root, or it runs a program of root's that mounts. It can't
-    come back from either.
+    Called after they were read, since the process can change them. It makes a user namespace, where
+    it may mount and change its root, or it runs a program of root's that mounts. It can't come back
+    from either.
     """
     process = target.process.folder
     own = {kind: _namespace(target.proc, f"self/ns/{kind}") for kind in ("user", "mnt")}
