@@ -171,6 +171,20 @@ async def test_a_review_is_recorded_and_a_read_of_ones_own_is_not(log: Log) -> N
 
 
 @pytest.mark.spec("AUDIT-3")
+async def test_a_review_with_a_cursor_that_was_made_up_is_recorded(log: Log) -> None:
+    assert (await log.service.query(REVIEWER, AuditQuery(cursor="40"))).rows
+    assert (await log.service.export(REVIEWER, "0:2026-11-19T10:00:00Z")).text
+    assert (await log.service.export(REVIEWER, "11:2026-11-19T10:00:00Z")).text
+    assert await log.log.flush()
+    rows = (await log.service.query(ADMIN, AuditQuery(limit=3))).rows
+    assert [each.detail for each in rows] == [
+        "export after entry 11",
+        "export",
+        "all before entry 40",
+    ]
+
+
+@pytest.mark.spec("AUDIT-3")
 async def test_a_whole_bundle_is_verified_offline(log: Log) -> None:
     lines = await log.bundle(ADMIN)
     verdict = verify_bundle(lines, {41: log.log.chain.batches[-1].end.link}, KEY.name)

@@ -75,8 +75,9 @@ class AuditService:
         """Return entries that the caller may see, newest first."""
         visible = self._visibility(actor)
         await self._limits.ask(actor.sub, Questions.QUERY_AUDIT)
-        if not query.cursor:
-            self._record_review(actor, _conditions(query))
+        # Each page: anybody can make up a cursor.
+        before = f" before entry {int(query.cursor)}" if query.cursor else ""
+        self._record_review(actor, _conditions(query) + before)
         head = await self._reader.head()
         if head is None:
             return AuditPage(rows=(), cursor="", searched_to=None)
@@ -112,8 +113,8 @@ class AuditService:
         if cursor:
             after, made = _read_cursor(cursor)
         else:
-            self._record_review(actor, "export")
             after, made = 0, self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._record_review(actor, f"export after entry {after}" if after else "export")
         first = first_line(head.cluster, made, actor.user or actor.sub)
         text = await self._part(head, visible, after)
         end = _end_of(text) or head.newest
