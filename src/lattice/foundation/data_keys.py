@@ -257,12 +257,17 @@ class DataKeys:
         cached = self._cached.get(ref)
         if cached is None:
             # One question for all who wait.
-            async with self._turns.setdefault(ref, asyncio.Lock()):
-                cached = self._cached.get(ref) or await self._unwrapped(ref)
-            self._turns.pop(ref, None)
+            try:
+                async with self._turns.setdefault(ref, asyncio.Lock()):
+                    cached = self._cached.get(ref) or await self._unwrapped(ref)
+            finally:
+                self._turns.pop(ref, None)
         if cached is None:
             return None
         cached.used_s = now
+        if ref in self._cached:
+            # What was not used for longest is forgotten first.
+            self._cached.move_to_end(ref)
         return cached.key
 
     async def _unwrapped(self, ref: str) -> _Cached | None:

@@ -178,6 +178,28 @@ async def test_while_the_state_is_away_only_one_question_in_five_seconds_waits(s
     assert not await reader.is_sealed(JOB.ref)
 
 
+async def test_what_was_not_used_for_longest_is_forgotten_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.foundation.data_keys._MOST_CACHED", 2)
+    server = site.server()
+    for each in (JOB, OTHER, JOB, allocation(43, "bob", "genomics")):
+        await server.key_of(each)
+    assert JOB.ref in server.cached
+    assert OTHER.ref not in server.cached
+
+
+async def test_questions_that_failed_leave_nothing_behind(site: Site) -> None:
+    server = site.server()
+    await server.key_of(JOB)
+    site.clock.advance(UNUSED_S)
+    server.forget_unused()
+    site.site_keys.away = True
+    with pytest.raises(Unavailable):
+        await server.key_of(JOB)
+    assert server._turns == {}
+
+
 async def test_what_is_cached_needs_no_key_service(site: Site) -> None:
     server = site.server()
     key = await server.key_of(JOB)
