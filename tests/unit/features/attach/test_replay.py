@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lattice.access.permission import Permission
 from lattice.base.errors import NotFound, PermissionRefused
 from lattice.domain.asciicast import CastEvent, CastKind
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
+from lattice.domain.recording import ChunkText, RecordingVerifier
 from lattice.features.attach.render import harmless, searched
 from lattice.features.attach.service import replay as replay_module
 from lattice.features.attach.service.recordings import Recordings
@@ -52,6 +54,22 @@ async def recorded(site: Site, *texts: bytes) -> Replay:
     await site.closer.close_all()
     site.trail.events.clear()
     return replay_of(site)
+
+
+async def test_a_server_serves_others_while_it_opens_a_recording(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay, threads = await recorded(site, b"one"), set[str]()
+    take = RecordingVerifier.take
+
+    def noted(verifier: RecordingVerifier, number: int, chunk: bytes) -> ChunkText | None:
+        threads.add(threading.current_thread().name)
+        return take(verifier, number, chunk)
+
+    monkeypatch.setattr(RecordingVerifier, "take", noted)
+    assert (await replay.read(ALICE, SESSION, 0)).closed
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 @pytest.mark.parametrize("actor", [ALICE, REVIEWER], ids=["owner", "reviewer"])

@@ -214,7 +214,9 @@ class RecordingCloser:
         key = await self._key_of(entry.allocation)
         last = await self._store.last(entry.path)
         name = entry.name
-        position = first_position(name) if last is None else position_after(key, name, last[1])
+        position = first_position(name)
+        if last is not None:
+            position = await asyncio.to_thread(position_after, key, name, last[1])
         header = CastHeader(
             columns=entry.columns,
             rows=entry.rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -94,12 +95,11 @@ class Replay:
             begin_us = verifier.position.totals.last_us
             size = 0
             async for number, chunk in store.chunks(entry.path, begin):
-                text = verifier.take(number, chunk)
-                assert text is not None
-                more = _lines(text)
+                # A chunk may have megabytes: others must not wait until it is opened.
+                more, closing = await asyncio.to_thread(_read, verifier, number, chunk)
                 lines += more
                 size += sum(map(len, more))
-                reason = text.reason or reason
+                reason = closing or reason
                 if not verifier.is_over and (
                     size >= _PART_BYTES or number - begin + 1 >= _PART_CHUNKS
                 ):
@@ -133,9 +133,16 @@ class Replay:
                 before = await store.chunk(entry.path, begin - 1)
             except RecordingConflict:
                 raise BadRecording(begin - 1, "it is missing") from None
-            position = position_after(key, entry.name, before)
+            position = await asyncio.to_thread(position_after, key, entry.name, before)
         anchor: Anchor | None = entry.anchor
         return RecordingVerifier(entry.name, anchor, key, position)
+
+
+def _read(verifier: RecordingVerifier, number: int, chunk: bytes) -> tuple[list[bytes], str]:
+    """The lines of a chunk, and the reason of the end if it is the last one."""
+    text = verifier.take(number, chunk)
+    assert text is not None
+    return _lines(text), text.reason
 
 
 def _lines(text: ChunkText) -> list[bytes]:
