@@ -7,7 +7,8 @@ have the same key, also if they ask at the same time. The wrapped secret is boun
 the allocation: a record that was moved to another allocation does not open.
 
 Secrets are cached, because a key service may take a tenth of a second. A server forgets the key of
-an allocation when nobody used it for some minutes, and soon after the allocation has ended.
+an allocation when nobody used it for some minutes, and soon after the allocation has ended. Then
+it also forgets a key that is used all the time, since another server may have destroyed it.
 
 Every method raises `Unavailable` while the agreed state or the key service does not answer, and
 `DataUnavailable` for a record that was changed.
@@ -20,6 +21,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,6 +29,7 @@ import msgspec
 
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, LatticeError, Unavailable
+from lattice.base.failpoints import failpoint
 from lattice.domain.allocation import Allocation
 from lattice.domain.audit import AuditAct, AuditEvent, AuditTrail
 from lattice.domain.sealed import KEY_ID_BYTES, DataKey, binding
@@ -40,6 +43,8 @@ UNUSED_S = 300.0
 """An unused secret stays in memory for so long while its allocation runs."""
 ENDED_S = 30.0
 """The same once the allocation has ended."""
+ENDED_MOST_S = 120.0
+"""After the end a secret that is in use is fetched again: the key may have been destroyed."""
 CHECK_EVERY_S = 10.0
 WRAP_CHECK_EVERY_S = 600.0
 _MOST_CACHED = 512
@@ -67,6 +72,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
 class _Cached:
     key: DataKey
     used_s: float
+    over_s: float = float("inf")
+    """Since when the allocation is known to have ended."""
 
 
 @dataclass(slots=True)
@@ -105,6 +112,7 @@ class DataKeys:
         """Allocations with a record: infinity. Those without one: until when that is assumed."""
         self._silent_until_s = 0.0
         self._turns: dict[str, asyncio.Lock] = {}
+        self._wrap_now = asyncio.Event()
         self.counts = DataKeyCounts()
         self.trouble = ""
         """Why keys can't be wrapped again; empty if they can."""
@@ -167,16 +175,23 @@ class DataKeys:
             await asyncio.sleep(CHECK_EVERY_S)
 
     def forget_unused(self) -> None:
-        """Drop the secrets that nobody used for a while."""
+        """Drop the secrets that nobody used for a while, and those of allocations long over."""
         now, unfinished = self._clock.monotonic(), self._unfinished()
         for ref, each in tuple(self._cached.items()):
             is_over = unfinished is not None and ref not in unfinished
-            if now - each.used_s >= (ENDED_S if is_over else UNUSED_S):
+            each.over_s = min(each.over_s, now) if is_over else float("inf")
+            is_unused = now - each.used_s >= (ENDED_S if is_over else UNUSED_S)
+            if is_unused or now - each.over_s >= ENDED_MOST_S:
                 del self._cached[ref]
+
+    def wrap_soon(self) -> None:
+        """Compare all keys with the site's newest one now; usually it is done every ten minutes."""
+        self._wrap_now.set()
 
     async def run_wrapping(self) -> None:
         """Wrap keys again after each change of the site's key, until cancelled."""
         while True:
+            self._wrap_now.clear()
             try:
                 await self.wrap_again()
                 self.trouble = ""
@@ -184,7 +199,9 @@ class DataKeys:
                 if error.message != self.trouble:
                     _log.warning("data keys are not wrapped again: %s", error.message)
                 self.trouble = error.message
-            await asyncio.sleep(WRAP_CHECK_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WRAP_CHECK_EVERY_S):
+                    await self._wrap_now.wait()
 
     async def wrap_again(self) -> int:
         """Wrap each key with the newest key of the site; returns how many were wrapped.
@@ -241,6 +258,7 @@ class DataKeys:
                 detail=reason,
             )
         )
+        failpoint("keys.destroy.audited")
         if (
             await self._state.commit([Expect(entry.key, entry.revision)], [Delete(entry.key)])
             is None

@@ -191,12 +191,15 @@ def _unused_memory(ground: Ground) -> tuple[Loop, ...]:
 
 
 async def _reload(hangup: asyncio.Event, ground: Ground, tls: ListenerTls) -> None:
-    """At each hangup, read the configuration and the certificates again."""
+    """At each hangup, read the configuration, the certificates and the site's keys again."""
+    keys = ground.foundation.data_keys
     while True:
         await hangup.wait()
         hangup.clear()
         await ground.reloader.reload()
         tls.reload()
+        if keys is not None:
+            keys.wrap_soon()
 
 
 def _on_signals(stop: asyncio.Event, hangup: asyncio.Event) -> None:

@@ -15,6 +15,7 @@ from lattice.domain.sealed import BadSealed, open_object, seal_object
 from lattice.domain.state import Entry
 from lattice.foundation.data_keys import (
     CHECK_EVERY_S,
+    ENDED_MOST_S,
     ENDED_S,
     KEYS,
     UNUSED_S,
@@ -22,6 +23,7 @@ from lattice.foundation.data_keys import (
     KeyRecord,
     named,
 )
+from tests.eventually import eventually_async
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_site_keys import InMemorySiteKeys
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -230,6 +232,33 @@ async def test_a_secret_is_forgotten_soon_after_the_end(site: Site) -> None:
     assert server.cached == (OTHER.ref,)
 
 
+@pytest.mark.spec("LOG-8")
+async def test_a_key_that_another_server_destroyed_is_forgotten_although_it_is_used(
+    site: Site,
+) -> None:
+    reader = site.server()
+    await reader.key_of(JOB)
+    site.unfinished = frozenset()
+    reader.forget_unused()
+    assert await site.server().destroy(JOB.ref, "retention", site.trail)
+    for _ in range(int(ENDED_MOST_S / CHECK_EVERY_S)):
+        assert await reader.existing(JOB.ref) is not None
+        site.clock.advance(CHECK_EVERY_S)
+        reader.forget_unused()
+    assert reader.cached == ()
+    with pytest.raises(DataUnavailable, match="destroyed"):
+        await reader.existing(JOB.ref)
+
+
+async def test_a_key_in_use_stays_while_its_allocation_runs(site: Site) -> None:
+    server = site.server()
+    for _ in range(int(2 * ENDED_MOST_S / CHECK_EVERY_S)):
+        await server.key_of(JOB)
+        site.clock.advance(CHECK_EVERY_S)
+        server.forget_unused()
+    assert server.counts.unwrapped_total == 0
+
+
 async def test_a_server_without_slurm_forgets_later(site: Site) -> None:
     server = site.server()
     await server.key_of(JOB)
@@ -248,6 +277,22 @@ async def test_keys_are_wrapped_again_and_stay_the_same(site: Site) -> None:
     del site.site_keys.keys["site-1"]
     assert await site.server().existing(JOB.ref) == key
     assert await site.server().wrap_again() == 0
+
+
+async def test_keys_are_wrapped_again_at_once_on_request(site: Site) -> None:
+    server = site.server()
+    await server.key_of(JOB)
+    site.site_keys.rotate("site-2")
+    site.site_keys.away = True
+    wrapping = asyncio.create_task(server.run_wrapping())
+    try:
+        await eventually_async(lambda: server.trouble)
+        site.site_keys.away = False
+        server.wrap_soon()
+        record = await eventually_async(site.record, lambda found: found.site_key == "site-2")
+        assert record.site_key == "site-2"
+    finally:
+        wrapping.cancel()
 
 
 async def test_two_servers_wrap_each_key_once(site: Site) -> None:
