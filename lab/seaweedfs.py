@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from lab.addresses import (
@@ -26,14 +27,24 @@ from lab.layout import Layout
 from lab.network import Network
 from lab.process import Process
 from lab.room import Room
+from lab.s3_request import S3Answer, S3Keys, ask_s3
 from lab.users import ENGINE_USER
 
 BUCKET = "lattice"
 AUDIT_BUCKET = "lattice-audit"
+"""With object lock, for the shortest time there is: the lab removes its disk in any case."""
+AUDIT_LOCK_DAYS = 1
 SENSITIVE_BUCKET = "lattice-sensitive"
 _BUCKETS = (BUCKET, AUDIT_BUCKET, SENSITIVE_BUCKET)
 ACCESS_KEY = "LATTICEKEY"
 SECRET_KEY = "lattice-secret-of-the-lab"
+ADMIN_KEYS = S3Keys("ADMINKEY", "admin-secret-of-the-lab")
+SERVER_KEYS = S3Keys(ACCESS_KEY, SECRET_KEY)
+_LOCKED = (
+    "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>"
+    "<DefaultRetention><Mode>COMPLIANCE</Mode>"
+    f"<Days>{AUDIT_LOCK_DAYS}</Days></DefaultRetention></Rule></ObjectLockConfiguration>"
+).encode()
 _GRPC_PORT = 14_000
 _GRPC_PLACES = 1_500
 
@@ -42,13 +53,16 @@ _IDENTITIES = {
     "identities": [
         {
             "name": "admin",
-            "credentials": [{"accessKey": "ADMINKEY", "secretKey": "admin-secret-of-the-lab"}],
+            "credentials": [{"accessKey": ADMIN_KEYS.access, "secretKey": ADMIN_KEYS.secret}],
             "actions": ["Admin", *_ALL],
         },
         {
             "name": "lattice",
             "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-            "actions": [f"{action}:{bucket}" for bucket in _BUCKETS for action in _ALL],
+            "actions": [
+                *(f"{action}:{bucket}" for bucket in _BUCKETS for action in _ALL),
+                f"GetBucketObjectLockConfiguration:{AUDIT_BUCKET}",
+            ],
         },
     ]
 }
@@ -112,7 +126,25 @@ class SeaweedFS:
 
     def _healthy(self) -> bool:
         answers = self._network.answers(f"{self.endpoint}/healthz")
-        return answers and all(map(self._has_bucket, _BUCKETS))
+        return answers and self._has_locked_bucket() and all(map(self._has_bucket, _BUCKETS))
+
+    def ask(self, keys: S3Keys, method: str, path: str, **more: Any) -> S3Answer:
+        """A request to its S3, as `ask_s3`."""
+        with self._network.entered():
+            return ask_s3(self.endpoint, keys, method, path, **more)
+
+    def _has_locked_bucket(self) -> bool:
+        """Make the bucket of the audit log: only by S3 it gets its lock."""
+        bucket = f"/{AUDIT_BUCKET}"
+        locks = {"x-amz-bucket-object-lock-enabled": "true"}
+        try:
+            made = self.ask(ADMIN_KEYS, "PUT", bucket, headers=locks)
+            if made.status not in {HTTPStatus.OK, HTTPStatus.CONFLICT}:
+                return False
+            locked = self.ask(ADMIN_KEYS, "PUT", bucket, query={"object-lock": ""}, body=_LOCKED)
+        except OSError:
+            return False
+        return locked.status == HTTPStatus.OK
 
     def _has_bucket(self, bucket: str) -> bool:
         """Make the bucket: a folder of the filer, which needs no signed request.

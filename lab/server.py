@@ -30,7 +30,14 @@ from lab.oidc import AUDIENCE, CLIENT_ID
 from lab.other_python import LAB_PYTHON
 from lab.process import Process
 from lab.room import Room
-from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
+from lab.seaweedfs import (
+    ACCESS_KEY,
+    AUDIT_BUCKET,
+    AUDIT_LOCK_DAYS,
+    BUCKET,
+    SECRET_KEY,
+    SeaweedFS,
+)
 from lab.users import SERVER_USER
 from lab.victoriametrics import PASSWORD, USERNAME, VictoriaMetrics
 
@@ -200,6 +207,7 @@ class Server:
                 "access_key_file": str(self._key(keys / "s3.access", ACCESS_KEY)),
                 "secret_key_file": str(self._key(keys / "s3.secret", SECRET_KEY)),
             }
+            sections["audit"] = {"bucket": AUDIT_BUCKET, "retention_days": AUDIT_LOCK_DAYS}
         if "victoriametrics" in self._parts:
             sections["telemetry"] = {
                 "tsdb_endpoint": VictoriaMetrics(*engine).endpoint,

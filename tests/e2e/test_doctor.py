@@ -25,10 +25,8 @@ _OF_THE_LAB = {
     "certificates.authority",
     "certificates.expiry",
     "server.event_loop",
-    "objects.lock",
 }
-"""The lab's certificates last a week, its virtual node is off, and its kernel may not run eBPF. Its
-buckets have no object lock, so that they can be removed.
+"""The lab's certificates last a week, its virtual node is off, and its kernel may not run eBPF.
 
 The pauses of an event loop are those of a busy machine.
 """

@@ -58,7 +58,8 @@ def _lock(found: Inspected[LockFacts]) -> Check:
     weakness = lock.weakness(found.value.least_days)
     if not weakness:
         assert lock.mode is not None
-        return LOCK.ok(f"{bucket} keeps objects for {lock.days:g} days ({lock.mode.value})")
+        days = f"{lock.days:g} day{'' if lock.days == 1 else 's'}"
+        return LOCK.ok(f"{bucket} keeps objects for {days} ({lock.mode.value})")
     evidence = f"{bucket} {weakness}"
     return (LOCK.failed if lock.mode is None else LOCK.warning)(evidence, _LOCK)
 
