@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lab.helper import IMAGE_KEY
 from lab.laboratory import Lab
 from lab.sensitive import VCLUSTER
-from lattice.domain.image_signature import signed_text
 from tests.e2e.attached import attached
 from tests.e2e.people import Person
+from tests.e2e.signed_image import mounted_image, sign
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -30,24 +26,8 @@ def alice(sensitive_lab: Lab) -> Person:
 @pytest.fixture
 def image(sensitive_lab: Lab, tmp_path: Path) -> Iterator[Path]:
     """An image that the whole of n1 has mounted. It is not signed yet."""
-    lab = sensitive_lab
-    folder = lab.layout.home / "uenv"
-    folder.mkdir(mode=0o755, exist_ok=True)
-    made = folder / "tools.squashfs"
-    (tmp_path / "a-tool").write_text("x")
-    subprocess.run(["mksquashfs", str(tmp_path), str(made), "-noappend", "-quiet"], check=True)
-    made.chmod(0o644)
-    node = lab.node("n1")
-    node.run(["mount", "-t", "squashfs", "-o", "loop,ro", "/home/uenv/tools.squashfs", "/mnt"])
-    yield made
-    node.run(["umount", "-l", "/mnt"])
-    for each in folder.iterdir():
-        each.unlink()
-
-
-def sign(image: Path) -> None:
-    signed = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
-    image.with_name(image.name + ".sig").write_bytes(base64.b64encode(signed))
+    with mounted_image(sensitive_lab, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
