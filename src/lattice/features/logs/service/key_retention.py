@@ -51,7 +51,7 @@ class KeyRetention:
                 continue
             try:
                 if not await self._is_needed(ref, record):
-                    reason = f"the retention of {days} days is over"
+                    reason = f"the retention of {days} day{'' if days == 1 else 's'} is over"
                     destroyed += await self._keys.destroy(ref, reason, self._trail)
             except LatticeError as error:
                 _log.warning("the data key of %s is not destroyed: %s", ref, error.message)
