@@ -42,6 +42,7 @@ from lattice.wire.lines import LineClosed
 from lattice.wire.websocket import SocketCaller
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
+from tests.fakes.required_trail import RequiredTrail
 
 ALICE = Actor(sub="alice-1", user="alice")
 BOB = Actor(sub="bob-1", user="bob")
@@ -105,7 +106,9 @@ class AttachReplica:
         )
         self.listing = AttachListing(finder, self.records)
         self.tickets = AttachTickets(finder, store, clock)
-        self.replay = Replay(cast("OutputAccess", None), Recordings(store), NoTrail())
+        self.replay = Replay(
+            cast("OutputAccess", None), Recordings(store), NoTrail(), RequiredTrail()
+        )
 
     def wiring(self, *origins: str) -> Wiring:
         """What it offers; pages of these origins may open terminals."""

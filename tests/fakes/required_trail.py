@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from lattice.base.clock import Clock, SystemClock
 from lattice.domain.audit import (
     AuditEntry,
     AuditEvent,
@@ -14,10 +13,12 @@ from lattice.domain.audit import (
 
 
 class RequiredTrail:
-    """The port `AuditTrail`. What need not be recorded first is in `noted`."""
+    """The ports `AuditTrail` and `AuditEntries`. What need not be recorded first is in `noted`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.is_away = False
+        self.entries: list[AuditEntry] = []
+        self._clock = clock or SystemClock()
         self.events: list[AuditEvent] = []
         self.noted: list[AuditEvent] = []
 
@@ -29,7 +30,12 @@ class RequiredTrail:
         if self.is_away:
             raise SensitiveAuditRequired("etcd does not answer")
         self.events.append(event)
-        return entry_of(event, len(self.events), datetime.now(UTC))
+        made = entry_of(event, len(self.entries) + 1, self._clock.now())
+        self.entries.append(made)
+        return made
+
+    async def entry(self, sequence: int) -> AuditEntry | None:
+        return self.entries[sequence - 1] if 0 < sequence <= len(self.entries) else None
 
     def note(self, event: AuditEvent) -> None:
         self.noted.append(event)

@@ -116,11 +116,14 @@ class Verbs(VerbBase):
 
         return self.call(operations.query_audit(limit=limit, cursor=cursor, **conditions))
 
-    def audit_verify(self) -> AuditVerdict:
-        """Verify the whole audit log, and compare it with the anchors outside."""
+    def audit_verify(self, since: datetime | None = None) -> AuditVerdict:
+        """Verify the whole audit log, and compare it with the anchors outside.
+
+        Recordings that it names are checked too; with `since` those that were closed since then.
+        """
         from lattice.features.audit import operations
 
-        return self.call(operations.verify_audit())
+        return self.call(operations.verify_audit(since))
 
     def audit_export(self, cursor: str = "") -> AuditExportPart:
         """Get the next lines of a signed bundle of the audit log."""

@@ -118,11 +118,14 @@ class AsyncVerbs(AsyncVerbBase):
 
         return await self.call(operations.query_audit(limit=limit, cursor=cursor, **conditions))
 
-    async def audit_verify(self) -> AuditVerdict:
-        """Verify the whole audit log, and compare it with the anchors outside."""
+    async def audit_verify(self, since: datetime | None = None) -> AuditVerdict:
+        """Verify the whole audit log, and compare it with the anchors outside.
+
+        Recordings that it names are checked too; with `since` those that were closed since then.
+        """
         from lattice.features.audit import operations
 
-        return await self.call(operations.verify_audit())
+        return await self.call(operations.verify_audit(since))
 
     async def audit_export(self, cursor: str = "") -> AuditExportPart:
         """Get the next lines of a signed bundle of the audit log."""

@@ -38,6 +38,7 @@ class AuditAct(StrEnum):
     LOG_READ = "log-read"
     METRIC_READ = "metric-read"
     RECORDING_READ = "recording-read"
+    RECORDING_REMOVED = "recording-removed"
     MODE_SWITCH = "mode-switch"
     SHARE = "share"
     UNSHARE = "unshare"
@@ -72,6 +73,7 @@ SENTENCES: Mapping[AuditAct, str] = {
     AuditAct.LOG_READ: "{who} read output of {target}",
     AuditAct.METRIC_READ: "{who} read measurements of {target}",
     AuditAct.RECORDING_READ: "{who} replayed a recording of {target}",
+    AuditAct.RECORDING_REMOVED: "a recording of {target} was removed",
     AuditAct.MODE_SWITCH: "{who} switched the telemetry of {target}",
     AuditAct.SHARE: "{who} shared {target}",
     AuditAct.UNSHARE: "{who} ended a share of {target}",
@@ -168,6 +170,16 @@ class AuditTrail(Protocol):
 
     def note(self, event: AuditEvent) -> None:
         """Record it soon, without waiting. A lost event is counted and recorded as a gap."""
+
+
+class AuditEntries(Protocol):
+    """Reads single entries of the log."""
+
+    async def entry(self, sequence: int) -> AuditEntry | None:
+        """The entry with this number, under a signature that this server trusts.
+
+        None if the log has none. Raises `Unavailable`, and `DataUnavailable` if it was changed.
+        """
 
 
 class NoTrail:

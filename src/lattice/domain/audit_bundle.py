@@ -14,7 +14,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from lattice.base.signatures import BadSignature, KeyRing
@@ -58,11 +58,15 @@ def cluster_of(first: bytes) -> str:
 
 
 def verify_bundle(
-    lines: Iterable[bytes], anchors: Mapping[int, bytes] | None = None, pinned: str = ""
+    lines: Iterable[bytes],
+    anchors: Mapping[int, bytes] | None = None,
+    pinned: str = "",
+    take: Callable[[bytes], None] | None = None,
 ) -> BundleVerdict:
     """Verify a bundle line by line. Raises `ChainBroken` and `NoBundle`.
 
-    `pinned` is the name of a key that must have signed the end.
+    `pinned` is the name of a key that must have signed the end. `take` gets each line of the chain
+    that fits; what it found holds only if the bundle is whole.
     """
     rest = iter(lines)
     first = next(rest, b"")
@@ -77,6 +81,8 @@ def verify_bundle(
             last = line
         else:
             verifier.feed(line)
+            if take is not None:
+                take(line)
     verifier.finish()
     signed_by = _check_last(first, last, verifier)
     if pinned and pinned not in {signed_by, verifier.last_key}:

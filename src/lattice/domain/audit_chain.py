@@ -128,14 +128,16 @@ def read_batch(text: bytes) -> Batch:
     """A stored batch, unverified. Raises `BadEntry`."""
     *lines, last = text.splitlines(keepends=True) or [b""]
     entries = tuple(each for line in lines if (each := entry_in(line)) is not None)
-    seal = _read_seal(last)
+    seal = read_seal(last)
     if seal is None or not entries or entries[-1].sequence != seal.point.sequence:
         raise BadEntry("the batch is not whole")
     return Batch(entries[0].sequence, seal.point, text, entries)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seal:
+class AuditSeal:
+    """The signed end of a batch."""
+
     point: ChainPoint
     key: str
     signature: bytes
@@ -151,12 +153,13 @@ def _seal_line(point: ChainPoint, key: str, signature: bytes) -> bytes:
     return SEAL + canonical(record).encode() + b"\n"
 
 
-def _read_seal(line: bytes) -> _Seal | None:
+def read_seal(line: bytes) -> AuditSeal | None:
+    """The seal in a line, unverified; None if it can't be parsed."""
     try:
         record = json.loads(line.removeprefix(SEAL))
         signature = base64.b64decode(record["signature"], validate=True)
         point = ChainPoint(int(record["last"]), bytes.fromhex(record["head"]))
-        seal = _Seal(point, str(record["key"]), signature)
+        seal = AuditSeal(point, str(record["key"]), signature)
     except (ValueError, KeyError, TypeError, binascii.Error, RecursionError):
         return None
     # Only the exact form counts, so that no bit of a seal can change unnoticed.
@@ -264,7 +267,7 @@ class ChainVerifier:
 
     def _check_seal(self, line: bytes) -> None:
         first = self.sealed + 1
-        seal = _read_seal(line)
+        seal = read_seal(line)
         if seal is None:
             raise ChainBroken(first, "the seal of its batch is damaged")
         if first > self.point.sequence:
@@ -282,7 +285,7 @@ class ChainVerifier:
         self.last_key = seal.key
         self._trust_named(first)
 
-    def _check_signature(self, seal: _Seal, first: int) -> None:
+    def _check_signature(self, seal: AuditSeal, first: int) -> None:
         public = self.keys.get(seal.key)
         if public is None:
             raise ChainBroken(first, f"its batch is signed by key {seal.key:.16}, not trusted here")

@@ -203,6 +203,10 @@ _SENSITIVE = SeriesGroup(
             "lattice_recordings_failures_total",
             "Failures to close a recording. It is tried again.",
         ),
+        counter(
+            "lattice_recordings_removed_total",
+            "Recordings of terminals that this server removed after their retention.",
+        ),
         gauge("lattice_data_keys_in_memory", "Data keys that this server has in memory."),
     ),
 )

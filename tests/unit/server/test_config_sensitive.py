@@ -135,6 +135,18 @@ def test_what_would_open_it_stops_the_start(
     assert problem in room.problems(**{section: text})
 
 
+@pytest.mark.parametrize(
+    "logs",
+    ["{retention_days: 91}", "{retention_days: 30, tenants: {clinic: {retention_days: 91}}}"],
+)
+def test_recordings_do_not_outlive_what_proves_them(room: Room, logs: str) -> None:
+    audit = "{bucket: log-of-acts, anchor: syslog, retention_days: 90}"
+    (problem,) = room.problems(audit=audit, logs=logs)
+    assert problem.startswith("audit.retention_days: is shorter than the 91 days of logs.")
+    audit = audit.replace("90", "91")
+    assert room.problems(audit=audit, logs=logs) == []
+
+
 @pytest.mark.threat("sensitive")
 def test_a_log_that_could_be_rolled_back_is_a_warning(room: Room) -> None:
     checked = room.check(audit="{bucket: log-of-acts}")

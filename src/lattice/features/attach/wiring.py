@@ -10,6 +10,7 @@ from grpc import aio
 from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.audit import AuditEntries
 from lattice.features.attach import wire as own_wire
 from lattice.features.attach.operations import (
     ISSUE_ATTACH_TICKET,
@@ -20,7 +21,7 @@ from lattice.features.attach.section import AttachSection
 from lattice.features.attach.service.questions import HelperQuestions
 from lattice.features.attach.service.recorded import TerminalRecording
 from lattice.features.attach.service.recording_closer import RecordingCloser
-from lattice.features.attach.service.recording_store import RecordingStore
+from lattice.features.attach.service.recording_retention import RecordingRetention
 from lattice.features.attach.service.recordings import Recordings
 from lattice.features.attach.service.records import AttachListing, RecordCleanup, SessionRecords
 from lattice.features.attach.service.registry import SessionRegistry
@@ -29,6 +30,7 @@ from lattice.features.attach.service.session import AttachService
 from lattice.features.attach.service.tickets import AttachTickets
 from lattice.features.attach.wire import RPC, AttachRpc
 from lattice.foundation.foundation import Foundation, NodeAccess
+from lattice.foundation.recording_store import RecordingStore
 from lattice.foundation.wiring import Wiring
 from lattice.wire.guard import GuardedRoutes
 
@@ -45,7 +47,27 @@ def bindings(
     )
 
 
-def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> Wiring:
+def recording_retention(foundation: Foundation) -> RecordingRetention | None:
+    """What removes recordings; None without a bucket of sensitive work."""
+    objects = foundation.sensitive_objects
+    if objects is None:
+        return None
+    retention = RecordingRetention(
+        Recordings(foundation.state),
+        RecordingStore(objects),
+        foundation.audit,
+        foundation.clock,
+    )
+    foundation.own_metrics.watch(
+        lambda: {"recordings_removed_total": float(retention.removed_total)}
+    )
+    return retention
+
+
+def wire(
+    foundation: Foundation, nodes: NodeAccess, section: AttachSection, entries: AuditEntries
+) -> Wiring:
+    """`entries` reads the entries of the audit log that name recordings."""
     clock, replica = foundation.clock, foundation.replica
     retention = timedelta(days=section.record_days)
     records = SessionRecords(foundation.state, clock, replica, retention)
@@ -84,7 +106,7 @@ def wire(foundation: Foundation, nodes: NodeAccess, section: AttachSection) -> W
     if closer is not None:
         loops.append(Loop("recordings", closer.run, OnFailure.RESTART))
     return Wiring(
-        bindings=bindings(AttachListing(finder, records), tickets, _replay(foundation)),
+        bindings=bindings(AttachListing(finder, records), tickets, _replay(foundation, entries)),
         offer=terminal(service, tickets, frozenset(section.origins)),
         loops=tuple(loops),
         close=keeping.aclose,
@@ -113,14 +135,12 @@ def _recording(
     return TerminalRecording(foundation.sensitive, recordings, clock, store, keys), closer
 
 
-def _replay(foundation: Foundation) -> Replay:
+def _replay(foundation: Foundation, entries: AuditEntries) -> Replay:
     objects, keys = foundation.sensitive_objects, foundation.data_keys
-    recordings = Recordings(foundation.state)
+    needed = (foundation.output, Recordings(foundation.state), foundation.audit, entries)
     if objects is None or keys is None:
-        return Replay(foundation.output, recordings, foundation.audit)
-    return Replay(
-        foundation.output, recordings, foundation.audit, RecordingStore(objects), keys.existing
-    )
+        return Replay(*needed)
+    return Replay(*needed, RecordingStore(objects), keys.existing)
 
 
 def terminal(

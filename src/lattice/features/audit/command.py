@@ -10,15 +10,17 @@ from typing import Any
 
 from lattice.base.choices import one_of
 from lattice.base.command import Argument, Command, Option
-from lattice.base.errors import UsageError
+from lattice.base.errors import STATUS, Unavailable, UsageError
 from lattice.base.moment import parse_moment
 from lattice.base.shell import Shell
 from lattice.domain.audit import AuditAct, AuditOutcome
 from lattice.domain.audit_anchor import read_anchors
 from lattice.domain.audit_bundle import NoBundle, cluster_of, verify_bundle
 from lattice.domain.audit_chain import ChainBroken
+from lattice.domain.recording_proof import RecordingLedger
 from lattice.features.audit import operations, render
 from lattice.features.audit.model import MOST_ROWS, USUAL_ROWS, AuditPage, AuditRow
+from lattice.features.audit.recording_folder import FolderCheck
 
 _ACTS = ("query", "verify", "export")
 _FILTERS = ("user", "allocation", "owner", "node", "tenant", "act", "outcome", "since", "until")
@@ -40,19 +42,21 @@ def audit(shell: Shell, *, do: str, file: str | None, **options: Any) -> int:
     if do == "export":
         return _export(shell, file or "")
     if file is None:
-        return _verify(shell)
-    return _verify_file(shell, Path(file), options["anchors"], options["key"] or "")
+        return _verify(shell, _moment(shell, options["since"]))
+    return _verify_file(shell, Path(file), options)
 
 
 def _check(do: str, file: str | None, options: dict[str, Any]) -> None:
     filters = [each for each in (*_FILTERS, "limit") if options[each] is not None]
+    if do == "verify" and file is None and filters == ["since"]:
+        filters = []
     if do != "query" and filters:
         raise UsageError(f"--{filters[0]} goes with query.", hint="Leave it out.")
     if do == "query" and file is not None:
         raise UsageError("query takes no file.", hint="Filters are options, such as --user.")
     if do == "export" and file is None:
         raise UsageError("export needs a file.", hint="lattice audit export audit.bundle")
-    offline = [each for each in ("anchors", "key") if options[each] is not None]
+    offline = [each for each in ("anchors", "key", "recordings") if options[each] is not None]
     if offline and not (do == "verify" and file is not None):
         raise UsageError(
             f"--{offline[0]} goes with verify FILE.", hint="A server has its own anchors and keys."
@@ -105,24 +109,37 @@ def _show(shell: Shell, rows: list[AuditRow], last: AuditPage) -> None:
         shell.note(f"There are older entries: --until or --limit (at most {MOST_ROWS}).")
 
 
-def _verify(shell: Shell) -> int:
-    shell.note("Verifying the whole log. A large one takes minutes.")
-    verdict = shell.call(operations.verify_audit())
+def _verify(shell: Shell, since: datetime | None) -> int:
+    shell.note("Verifying the whole log. A large one takes minutes, and so do recordings.")
+    verdict = shell.call(operations.verify_audit(since))
     if shell.output in {"json", "yaml"}:
         shell.document(verdict)
     else:
         shell.write(render.verdict_text(verdict))
-    return 0 if verdict.ok else 1
+    return _code(ok=verdict.ok, unchecked=verdict.recordings_unchecked)
 
 
-def _verify_file(shell: Shell, file: Path, anchors: str | None, key: str) -> int:
+def _code(*, ok: bool, unchecked: int) -> int:
+    """1 if something is damaged, 75 if something could not be checked."""
+    if not ok:
+        return 1
+    return STATUS[Unavailable].exit if unchecked else 0
+
+
+def _verify_file(shell: Shell, file: Path, options: dict[str, Any]) -> int:
+    anchors, key = options["anchors"], options["key"] or ""
+    folder = options["recordings"]
+    ledger = RecordingLedger()
+    if folder is not None and not Path(folder).is_dir():
+        raise UsageError(f"{folder} is no folder.", hint="Name a copy of the sensitive bucket.")
+    take = FolderCheck(Path(folder), ledger).take if folder is not None else None
     try:
         cluster = cluster_of(next(_lines(file), b""))
         known = {}
         if anchors is not None:
             with Path(anchors).open(encoding="utf-8", errors="replace") as text:
                 known = read_anchors(text, cluster)
-        verdict = verify_bundle(_lines(file), known, key)
+        verdict = verify_bundle(_lines(file), known, key, take)
     except NoBundle as problem:
         raise UsageError(
             f"{file} is no bundle of an audit log: {problem}.", hint="Use one of `audit export`."
@@ -133,12 +150,22 @@ def _verify_file(shell: Shell, file: Path, anchors: str | None, key: str) -> int
         shell.write(render.bad_text(broken.sequence, broken.problem))
         return 1
     shell.write(render.bundle_text(verdict))
+    shell.write(
+        render.recordings_text(
+            ledger.whole,
+            ledger.removed,
+            ledger.unchecked,
+            ledger.unchecked_because,
+            ledger.damaged,
+            ledger.named(),
+        )
+    )
     if not key:
         shell.note(
             "Anyone could have made a bundle with a key of their own: compare the key with "
             "`lattice audit verify` on a server, or name it with --key."
         )
-    return 0
+    return _code(ok=not ledger.damaged, unchecked=ledger.unchecked)
 
 
 def _export(shell: Shell, file: str) -> int:
@@ -179,7 +206,9 @@ AUDIT = Command(
     text="`query` lists entries, the newest last: your own, those about your allocations, and for "
     "those who review all of their tenant or of the cluster. `verify` checks the whole log on the "
     "server, or a bundle in a file without any server, and names the first bad entry (exit code "
-    "1). `export` writes a signed bundle; what you may not see is in it as a hash only.\n\n"
+    "1). It checks the recordings of terminals too, and names those that are not whole with their "
+    "first bad chunk (1); 75: some could not be checked. `export` writes a signed bundle; what you "
+    "may not see is in it as a hash only.\n\n"
     "A review is recorded too.",
     run=audit,
     params=(
@@ -192,10 +221,11 @@ AUDIT = Command(
         _text("--tenant", "NAME", "Of whose actor, or of what it concerns."),
         Option("--act", choices=tuple(AuditAct), help="What was done."),
         Option("--outcome", choices=tuple(AuditOutcome), help="How it ended."),
-        _text("--since", "TIME", "From then on: 14:02, 2d, 2026-03-01T12:00."),
+        _text("--since", "TIME", "From then on: 14:02, 2d; for verify: recordings since then."),
         _text("--until", "TIME", "Up to then."),
         Option("--limit", metavar="N", read=read_limit, help=f"Entries; {USUAL_ROWS} if not set."),
         _text("--anchors", "FILE", "Hashes written outside, for verify FILE: it finds a rollback."),
+        _text("--recordings", "FOLDER", "A copy of the sensitive bucket, for verify FILE."),
         _text("--key", "NAME", "The key that must have signed the bundle, for verify FILE."),
     ),
     examples=(
@@ -204,6 +234,7 @@ AUDIT = Command(
         ("lattice audit verify", "the whole log, on the server"),
         ("lattice audit export audit.bundle", "a signed copy"),
         ("lattice audit verify audit.bundle --anchors /var/log/lattice.anchor", "offline"),
+        ("lattice audit verify audit.bundle --recordings COPY", "with a copy of the recordings"),
     ),
     permission="any role for one's own; SystemAdmin, TenantAdmin, ComplianceReviewer to review",
 )

@@ -8,12 +8,21 @@ from typing import Annotated, TypeAlias
 
 from lattice.base.operation import FieldRule
 from lattice.domain.audit import AuditAct, AuditEntry, AuditOutcome, sentence
+from lattice.domain.recording_proof import DamagedRecording
 
 MOST_ROWS = 1000
 USUAL_ROWS = 100
 
 Condition: TypeAlias = Annotated[str, FieldRule(longest=200)]
 """A text that an entry must have; empty is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerifyQuery:
+    """What is verified: always the whole log."""
+
+    since: datetime | None = None
+    """Of recordings only those that were closed since then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +78,10 @@ class AuditPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerdict:
-    """The result of a verification of the whole log."""
+    """The result of a verification of the whole log, and of the recordings that it names."""
 
     ok: bool
+    """False if the log or a recording is damaged."""
     cluster: str
     entries: int
     """Entries that were verified."""
@@ -84,6 +94,16 @@ class AuditVerdict:
     """Names of the keys that the log trusts."""
     first_bad: int | None = None
     problem: str = ""
+    recordings: int = 0
+    """Recordings of terminals that are whole."""
+    recordings_removed: int = 0
+    """Those that were removed after their retention."""
+    recordings_damaged: int = 0
+    recordings_unchecked: int = 0
+    """Those of which nobody knows whether they are whole."""
+    unchecked_because: str = ""
+    damaged: tuple[DamagedRecording, ...] = ()
+    """A hundred of the damaged ones at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,18 +10,18 @@ from typing import Annotated, TypedDict, Unpack
 from lattice.base.call import Call
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.audit import AuditAct, AuditOutcome
-from lattice.domain.request_fields import EmptyRequest
 from lattice.features.audit.model import (
     USUAL_ROWS,
     AuditExportPart,
     AuditPage,
     AuditQuery,
     AuditVerdict,
+    AuditVerifyQuery,
 )
 
 _SERVICE = "lattice.v1.AuditService/"
 _WHOLE_LOG_S = 900.0
-"""Reading all of a large log takes minutes."""
+"""Reading all of a large log takes minutes, and so do its recordings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ VERIFY_AUDIT = Operation(
     rpc=_SERVICE + "VerifyAudit",
     method="GET",
     path="/audit/verify",
-    request=EmptyRequest,
+    request=AuditVerifyQuery,
     answer=AuditVerdict,
     timeout_s=_WHOLE_LOG_S,
     stops_with_caller=True,
@@ -79,9 +79,12 @@ def query_audit(
     return QUERY_AUDIT.call(AuditQuery(limit=limit, cursor=cursor, **conditions))
 
 
-def verify_audit() -> Call[AuditVerdict]:
-    """Verify the whole audit log, and compare it with the anchors outside."""
-    return VERIFY_AUDIT.call(EmptyRequest())
+def verify_audit(since: datetime | None = None) -> Call[AuditVerdict]:
+    """Verify the whole audit log, and compare it with the anchors outside.
+
+    Recordings that it names are checked too; with `since` those that were closed since then.
+    """
+    return VERIFY_AUDIT.call(AuditVerifyQuery(since=since))
 
 
 def export_audit(cursor: str = "") -> Call[AuditExportPart]:

@@ -10,6 +10,7 @@ from lattice.base.style import Style
 from lattice.base.table import Cell, Column, table
 from lattice.base.text import inert
 from lattice.domain.audit_bundle import BundleVerdict
+from lattice.domain.recording_proof import DamagedRecording
 from lattice.features.audit.model import AuditRow, AuditVerdict
 
 
@@ -40,15 +41,47 @@ def wide_table(rows: Sequence[AuditRow], style: Style, now: datetime) -> str:
 
 def verdict_text(verdict: AuditVerdict) -> str:
     """Return the result of a verification on a server."""
-    if not verdict.ok:
-        return bad_text(verdict.first_bad or 1, verdict.problem)
-    if not verdict.entries:
-        return "OK: the audit log is empty.\n"
-    return (
-        f"OK: {verdict.entries} entries, {verdict.segments} segments in the archive, "
-        f"{verdict.anchors} anchors outside\n"
-        f"Head: {verdict.head}\nKeys: {', '.join(verdict.keys)}\n"
+    if verdict.first_bad is not None:
+        log = bad_text(verdict.first_bad, verdict.problem)
+    elif not verdict.entries:
+        log = "OK: the audit log is empty.\n"
+    else:
+        log = (
+            f"OK: {verdict.entries} entries, {verdict.segments} segments in the archive, "
+            f"{verdict.anchors} anchors outside\n"
+            f"Head: {verdict.head}\nKeys: {', '.join(verdict.keys)}\n"
+        )
+    return log + recordings_text(
+        verdict.recordings,
+        verdict.recordings_removed,
+        verdict.recordings_unchecked,
+        verdict.unchecked_because,
+        verdict.recordings_damaged,
+        verdict.damaged,
     )
+
+
+def recordings_text(
+    whole: int,
+    removed: int,
+    unchecked: int,
+    because: str,
+    damaged: int,
+    named: Sequence[DamagedRecording],
+) -> str:
+    """Return what was found of the recordings that the log names; empty if it names none."""
+    lines = [
+        f"BAD: recording {each.session} of {inert(each.allocation)}: chunk {each.chunk}: "
+        f"{inert(each.problem)} (entry {each.entry})"
+        for each in named
+    ]
+    if damaged > len(named):
+        lines.append(f"BAD: {damaged - len(named)} more recordings")
+    if unchecked:
+        lines.append(f"NOT CHECKED: {unchecked} recordings: {inert(because)}")
+    if whole or removed:
+        lines.append(f"Recordings: {whole} whole, {removed} removed after their retention")
+    return "".join(f"{each}\n" for each in lines)
 
 
 def bundle_text(verdict: BundleVerdict) -> str:

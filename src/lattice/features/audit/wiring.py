@@ -17,18 +17,28 @@ from lattice.features.audit.service.allocation_runs import AllocationRuns
 from lattice.features.audit.service.anchors import AnchorWriter, anchors_in
 from lattice.features.audit.service.archive import Archiver, AuditArchive
 from lattice.features.audit.service.audit_service import AuditService
+from lattice.features.audit.service.entries import SignedEntries
 from lattice.features.audit.service.log import AuditLog
 from lattice.features.audit.service.reader import AuditReader
 from lattice.foundation.foundation import Foundation
+from lattice.foundation.recording_store import RecordingStore
 from lattice.foundation.wiring import Wiring
 
 
 def bindings(service: AuditService) -> tuple[AnyBinding, ...]:
     return (
         QUERY_AUDIT.to(service.query),
-        VERIFY_AUDIT.to(lambda actor, _: service.verify(actor)),
+        VERIFY_AUDIT.to(lambda actor, asked: service.verify(actor, asked.since)),
         EXPORT_AUDIT.to(lambda actor, asked: service.export(actor, asked.cursor)),
     )
+
+
+def entries(
+    foundation: Foundation, signer: GrantSigner, objects: ObjectStore | None
+) -> SignedEntries:
+    """The port `AuditEntries`, for other features. `objects` is the archive."""
+    archive = AuditArchive(objects) if objects is not None else None
+    return SignedEntries(AuditReader(foundation.state, archive), signer.public_keys)
 
 
 def _weakness(
@@ -53,7 +63,9 @@ def wire(
 ) -> Wiring:
     """Without `objects` nothing is archived. `lock` reads the lock of its own bucket."""
     archive = AuditArchive(objects) if objects is not None else None
-    reader = AuditReader(foundation.state, archive)
+    bucket = foundation.sensitive_objects
+    recordings = RecordingStore(bucket) if bucket is not None else None
+    reader = AuditReader(foundation.state, archive, recordings)
 
     def anchors(cluster: str) -> dict[int, bytes]:
         if section.anchor in {"", SYSLOG}:

@@ -25,7 +25,7 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import WorkBounds
 from lattice.features.logs.service.intake import ChunkStores, LogIntake
 from lattice.features.logs.service.job_seals import JobSealing
-from lattice.features.logs.service.key_retention import KeyRetention
+from lattice.features.logs.service.key_retention import KeyRetention, RecordingSweep
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.metadata import Summaries
@@ -83,26 +83,28 @@ def bindings(service: LogService) -> tuple[AnyBinding, ...]:
     )
 
 
-def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes] = ()) -> Wiring:
-    """The services, loops and routes of the feature.
+def wire(
+    foundation: Foundation,
+    section: LogsSection,
+    seal_keys: Iterable[bytes] = (),
+    recordings: RecordingSweep | None = None,
+) -> Wiring:
+    """The feature; without an object store there is nothing.
 
-    Without an object store nothing is kept, so nothing can be read. `seal_keys` are public keys of
-    earlier seals.
+    `seal_keys` are public keys of earlier seals. `recordings` end with the retention of logs.
     """
     nodes, ordinary = foundation.nodes, foundation.objects
     if ordinary is None:
         return Wiring()
-    objects, chunk_stores, key_retention = _stores(foundation, ordinary)
+    clock, scheduler = foundation.clock, foundation.scheduler
+    objects, chunk_stores, key_retention = _stores(foundation, ordinary, recordings)
     signer = nodes.signer if nodes else None
     seals = Seals(objects, signer, (*(signer.public_keys if signer else ()), *seal_keys))
-    summaries = Summaries(objects, foundation.scheduler, foundation.clock, seals)
-    retention = Retention(
-        ordinary, foundation.scheduler, foundation.clock, section.rules, key_retention
-    )
+    summaries = Summaries(objects, scheduler, clock, seals)
+    retention = Retention(ordinary, scheduler, clock, section.rules, key_retention)
     loops = _keeping(foundation, summaries, retention)
     if nodes is None:
         return Wiring(loops=loops, reloads=(Reload("logs", partial(_reload, retention)),))
-    clock, scheduler = foundation.clock, foundation.scheduler
     finder = AttemptFinder(scheduler, clock)
     intake = LogIntake(
         finder,
@@ -158,14 +160,14 @@ async def _close(
 
 
 def _stores(
-    foundation: Foundation, ordinary: ObjectStore
+    foundation: Foundation, ordinary: ObjectStore, recordings: RecordingSweep | None
 ) -> tuple[ObjectStore, ChunkStores, KeyRetention | None]:
     """Where logs are read, where chunks are put, and what destroys keys."""
     bucket, keys = foundation.sensitive_objects, foundation.data_keys
     if bucket is None or keys is None:
         return ordinary, ChunkStores(ordinary, None), None
     sealed = SealedObjects(bucket, keys)
-    retention = KeyRetention(keys, bucket, foundation.audit, foundation.clock)
+    retention = KeyRetention(keys, bucket, foundation.audit, foundation.clock, recordings)
     return ObjectsByAllocation(ordinary, sealed, keys), ChunkStores(ordinary, sealed), retention
 
 

@@ -24,7 +24,7 @@ def judge_sensitive_work(config: ServerConfig, report: ConfigReport) -> None:
     """Report each setting that is missing for it, and each that would open it."""
     if not serves_sensitive_work(config):
         return
-    for path, text in (*_lacks(config), *_opens(config)):
+    for path, text in (*_lacks(config), *_opens(config), *_outlives(config)):
         report.problem(path, text, "vclusters", path.partition(".")[0])
     if not config.audit.anchor:
         text = "is not set, and there is sensitive work: nobody notices a log that was rolled back"
@@ -61,3 +61,14 @@ def _opens(config: ServerConfig) -> Iterator[tuple[str, str]]:
             "api.insecure",
             "is not for a site with sensitive work: it would be sent in plain text",
         )
+
+
+def _outlives(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    rules = config.logs.rules
+    longest = max((rules.days, *rules.tenants.values()))
+    if config.audit.retention_days < longest:
+        text = (
+            f"is shorter than the {longest} days of logs.retention_days or logs.tenants: "
+            "recordings would outlive the entries that prove them"
+        )
+        yield "audit.retention_days", text

@@ -84,14 +84,23 @@ Global___QueryAuditRequest: _TypeAlias = QueryAuditRequest  # noqa: Y015
 class VerifyAuditRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SINCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Of recordings only those that were closed since then."""
+
     def __init__(
         self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "since", b"since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__since: _TypeAlias = _typing.Literal["since"]  # noqa: Y015
+    _WhichOneofArgType__since: _TypeAlias = _typing.Literal["_since", b"_since"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since) -> _WhichOneofReturnType__since | None: ...
 
 Global___VerifyAuditRequest: _TypeAlias = VerifyAuditRequest  # noqa: Y015
 
@@ -229,6 +238,12 @@ class AuditVerdict(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     FIRST_BAD_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    RECORDINGS_FIELD_NUMBER: _builtins.int
+    RECORDINGS_REMOVED_FIELD_NUMBER: _builtins.int
+    RECORDINGS_DAMAGED_FIELD_NUMBER: _builtins.int
+    RECORDINGS_UNCHECKED_FIELD_NUMBER: _builtins.int
+    UNCHECKED_BECAUSE_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     cluster: _builtins.str
     entries: _builtins.int
@@ -238,8 +253,20 @@ class AuditVerdict(_message.Message):
     first_bad: _builtins.int
     """Not set: none."""
     problem: _builtins.str
+    recordings: _builtins.int
+    """Recordings of terminals that are whole."""
+    recordings_removed: _builtins.int
+    """Those that were removed after their retention."""
+    recordings_damaged: _builtins.int
+    recordings_unchecked: _builtins.int
+    """Those of which nobody knows whether they are whole."""
+    unchecked_because: _builtins.str
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def damaged(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedRecording]:
+        """A hundred of the damaged ones at most."""
+
     def __init__(
         self,
         *,
@@ -252,16 +279,56 @@ class AuditVerdict(_message.Message):
         keys: _abc.Iterable[_builtins.str] | None = ...,
         first_bad: _builtins.int | None = ...,
         problem: _builtins.str = ...,
+        recordings: _builtins.int = ...,
+        recordings_removed: _builtins.int = ...,
+        recordings_damaged: _builtins.int = ...,
+        recordings_unchecked: _builtins.int = ...,
+        unchecked_because: _builtins.str = ...,
+        damaged: _abc.Iterable[Global___DamagedRecording] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_bad", b"_first_bad", "first_bad", b"first_bad"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_bad", b"_first_bad", "anchors", b"anchors", "cluster", b"cluster", "entries", b"entries", "first_bad", b"first_bad", "head", b"head", "keys", b"keys", "ok", b"ok", "problem", b"problem", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_bad", b"_first_bad", "anchors", b"anchors", "cluster", b"cluster", "damaged", b"damaged", "entries", b"entries", "first_bad", b"first_bad", "head", b"head", "keys", b"keys", "ok", b"ok", "problem", b"problem", "recordings", b"recordings", "recordings_damaged", b"recordings_damaged", "recordings_removed", b"recordings_removed", "recordings_unchecked", b"recordings_unchecked", "segments", b"segments", "unchecked_because", b"unchecked_because"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_bad: _TypeAlias = _typing.Literal["first_bad"]  # noqa: Y015
     _WhichOneofArgType__first_bad: _TypeAlias = _typing.Literal["_first_bad", b"_first_bad"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_bad) -> _WhichOneofReturnType__first_bad | None: ...
 
 Global___AuditVerdict: _TypeAlias = AuditVerdict  # noqa: Y015
+
+@_typing.final
+class DamagedRecording(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    allocation: _builtins.str
+    """The id with the time of its first submit."""
+    entry: _builtins.int
+    """The number of the entry that names it."""
+    chunk: _builtins.int
+    """The first bad chunk."""
+    problem: _builtins.str
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        allocation: _builtins.str = ...,
+        entry: _builtins.int = ...,
+        chunk: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "chunk", b"chunk", "entry", b"entry", "problem", b"problem", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DamagedRecording: _TypeAlias = DamagedRecording  # noqa: Y015
 
 @_typing.final
 class AuditExportPart(_message.Message):

@@ -62,7 +62,7 @@ class AuditServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def VerifyAudit(self, request, context):
-        """Verify the whole log, the archive included.
+        """Verify the whole log, the archive included, and the recordings that it names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

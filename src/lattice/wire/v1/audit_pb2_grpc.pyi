@@ -34,7 +34,7 @@ class AuditServiceStub:
     QueryAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.QueryAuditRequest, _audit_pb2.AuditPage]
     """Entries that the caller may see, newest first: all, those of the tenant, or one's own."""
     VerifyAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.AuditVerdict]
-    """Verify the whole log, the archive included."""
+    """Verify the whole log, the archive included, and the recordings that it names."""
     ExportAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.ExportAuditRequest, _audit_pb2.AuditExportPart]
     """A signed bundle, part by part; what the caller may not see is a hash."""
 
@@ -44,7 +44,7 @@ class AuditServiceAsyncStub(AuditServiceStub):
     QueryAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.QueryAuditRequest, _audit_pb2.AuditPage]  # type: ignore[assignment]
     """Entries that the caller may see, newest first: all, those of the tenant, or one's own."""
     VerifyAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.AuditVerdict]  # type: ignore[assignment]
-    """Verify the whole log, the archive included."""
+    """Verify the whole log, the archive included, and the recordings that it names."""
     ExportAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.ExportAuditRequest, _audit_pb2.AuditExportPart]  # type: ignore[assignment]
     """A signed bundle, part by part; what the caller may not see is a hash."""
 
@@ -63,7 +63,7 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _audit_pb2.VerifyAuditRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_audit_pb2.AuditVerdict, _abc.Awaitable[_audit_pb2.AuditVerdict]]:
-        """Verify the whole log, the archive included."""
+        """Verify the whole log, the archive included, and the recordings that it names."""
 
     @_abc_1.abstractmethod
     def ExportAudit(

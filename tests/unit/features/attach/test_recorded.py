@@ -19,12 +19,14 @@ from lattice.domain.asciicast import CastKind
 from lattice.domain.audit import AuditAct
 from lattice.domain.pipe import FrameKind
 from lattice.domain.recording import (
+    Anchor,
     ChunkText,
     RecordingName,
     RecordingVerifier,
     read_anchor,
     read_chunk,
 )
+from lattice.domain.recording_proof import recorded_session
 from lattice.domain.sealed import DataKey
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.terminal import Errors, Exit, Output, Resize, write_message
@@ -35,10 +37,10 @@ from lattice.features.attach.node.chunk_files import ChunkFiles, durable_chunks
 from lattice.features.attach.recording_frames import RecordingFrame, stored_frame
 from lattice.features.attach.service.recorded import TerminalRecording
 from lattice.features.attach.service.recording_closer import RecordingCloser
-from lattice.features.attach.service.recording_store import RecordingStore
 from lattice.features.attach.service.recordings import ALONE, OPEN_RECORDINGS, Recordings
 from lattice.features.attach.service.records import SessionRecords
 from lattice.features.attach.sessions import AttachSession
+from lattice.foundation.recording_store import RecordingStore
 from tests.eventually import eventually_async
 from tests.fakes.attached import ALICE, AttachReplica, Client
 from tests.fakes.claimed_nodes import FixedClaims, node_claim
@@ -96,7 +98,7 @@ class Site:
         self.objects = InMemoryObjectStore(clock)
         self.store = RecordingStore(self.objects)
         self.keys = _ServerKeys()
-        self.trail = RequiredTrail()
+        self.trail = RequiredTrail(clock)
         self.sensitive = SensitiveWork(
             Vclusters((Vcluster("vault", VclusterKind.SENSITIVE, "vault"),)),
             FixedClaims((node_claim("alice", "n1"),)),
@@ -149,15 +151,23 @@ class Site:
     async def texts(self, session: str = SESSION) -> list[ChunkText]:
         """The content of the recording in the bucket, verified up to where it is."""
         entry = await Recordings(self.state).of(session)
-        verifier = RecordingVerifier(entry.name, entry.anchor, KEY)
+        anchor = await self.anchor(session)
+        verifier = RecordingVerifier(entry.name, anchor, KEY)
         found = []
         async for number, chunk in self.store.chunks(entry.path):
             text = verifier.take(number, chunk)
             assert text is not None
             found.append(text)
-        if entry.anchor is not None:
+        if anchor is not None:
             verifier.finish()
         return found
+
+    async def anchor(self, session: str = SESSION) -> Anchor | None:
+        """What the audit log says of the end of a recording; None while it is open."""
+        entry = await Recordings(self.state).of(session)
+        named = await self.trail.entry(entry.sequence)
+        recorded = recorded_session(named) if named is not None else None
+        return recorded.anchor if recorded is not None else None
 
     async def recorded(self, kind: CastKind, session: str = SESSION) -> bytes:
         texts = await self.texts(session)

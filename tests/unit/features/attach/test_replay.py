@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lattice.access.actor import Actor, Role
 from lattice.access.output import OutputAccess
 from lattice.access.permission import Permission
-from lattice.base.errors import NotFound, PermissionRefused
+from lattice.base.errors import DataUnavailable, NotFound, PermissionRefused
 from lattice.domain.asciicast import CastEvent, CastKind
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.recording import ChunkText, RecordingVerifier
 from lattice.features.attach.render import harmless, searched
 from lattice.features.attach.service import replay as replay_module
-from lattice.features.attach.service.recordings import Recordings
+from lattice.features.attach.service.recordings import (
+    PAST_RECORDINGS,
+    RecordingEntry,
+    Recordings,
+)
 from lattice.features.attach.service.replay import Replay
 from tests.fakes.attached import ALICE, BOB
 from tests.fakes.sharing import sharing_parts
@@ -38,7 +44,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 def replay_of(site: Site) -> Replay:
     notes = sharing_parts(site.state).notes
     access = OutputAccess(site.finder, notes, site.clock, Permission.READ_OUTPUT)
-    return Replay(access, Recordings(site.state), site.trail, site.store, site.keys.existing)
+    return Replay(
+        access, Recordings(site.state), site.trail, site.trail, site.store, site.keys.existing
+    )
 
 
 async def recorded(site: Site, *texts: bytes) -> Replay:
@@ -124,7 +132,9 @@ async def test_parts_follow_each_other(site: Site, monkeypatch: pytest.MonkeyPat
 async def test_the_first_bad_chunk_is_named(site: Site, harm: str) -> None:
     replay = await recorded(site, b"one", b"two", b"three")
     entry = await Recordings(site.state).of(SESSION)
-    keys = [entry.path.key(number) for number in range(entry.chunks)]
+    anchor = await site.anchor()
+    assert anchor is not None
+    keys = [entry.path.key(number) for number in range(anchor.chunks)]
     bad, body = 2, await site.objects.read(keys[2])
     if harm == "changed":
         await site.objects.put(keys[2], body[:-80] + bytes([body[-80] ^ 1]) + body[-79:])
@@ -133,12 +143,39 @@ async def test_the_first_bad_chunk_is_named(site: Site, harm: str) -> None:
     elif harm == "missing":
         await site.objects.delete(keys[2])
     else:
-        bad = entry.chunks - 1
+        bad = anchor.chunks - 1
         await site.objects.delete(keys[-1])
     part = await replay.read(ALICE, SESSION, 0)
     assert part.bad_chunk == bad
     assert part.problem
     assert part.next == 0
+
+
+@pytest.mark.threat(21)
+async def test_the_end_is_what_the_audit_log_says_and_nothing_else(site: Site) -> None:
+    """Who may write to the agreed state and to the bucket can't shorten a recording."""
+    await recorded(site, b"one", b"two", b"three")
+    entry = await Recordings(site.state).of(SESSION)
+    anchor = await site.anchor()
+    assert anchor is not None
+    await site.objects.delete(entry.path.key(anchor.chunks - 1))
+    # Another ending of it, in another entry of the log.
+    other = replace(site.trail.entries[-1], detail="session x: closed")
+    site.trail.entries += [other, site.trail.entries[0]]
+    for sequence in (len(site.trail.entries) - 1, len(site.trail.entries), 99):
+        await _put(site, msgspec.structs.replace(entry, sequence=sequence))
+        with pytest.raises(DataUnavailable, match="does not name this recording"):
+            await replay_of(site).read(ALICE, SESSION, 0)
+    for moved in ({"tenant": "biology"}, {"account": "other"}, {"cluster": "other"}):
+        await _put(site, msgspec.structs.replace(entry, **moved))
+        with pytest.raises(DataUnavailable, match="does not name this recording"):
+            await replay_of(site).read(ALICE, SESSION, 0)
+    await _put(site, entry)
+    assert (await replay_of(site).read(ALICE, SESSION, 0)).bad_chunk == anchor.chunks - 1
+
+
+async def _put(site: Site, entry: RecordingEntry) -> None:
+    await site.state.put(PAST_RECORDINGS + SESSION, msgspec.json.encode(entry))
 
 
 def test_what_reaches_beyond_the_screen_is_left_out() -> None:

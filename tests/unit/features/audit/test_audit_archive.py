@@ -12,7 +12,14 @@ from lattice.domain.audit_chain import ChainPoint
 from lattice.domain.objects import NoObject
 from lattice.features.audit.model import AuditVerdict
 from lattice.features.audit.service import archive as archive_module
-from lattice.features.audit.service.archive import Archiver, AuditArchive, BadSegment, unpack
+from lattice.features.audit.service.archive import (
+    Archiver,
+    AuditArchive,
+    BadSegment,
+    Segment,
+    SegmentName,
+    unpack,
+)
 from lattice.features.audit.service.head import BLOCKS
 from lattice.features.audit.service.reader import AuditReader, Verification
 from tests.fakes.audit import CLUSTER, AuditReplica, attach, audit_replica
@@ -176,6 +183,26 @@ async def test_a_rolled_back_state_is_found_by_the_archive_and_by_an_anchor() ->
 
 
 @pytest.mark.threat(21, "audit-log")
+@pytest.mark.spec("AUDIT-3")
+async def test_entries_that_are_archived_while_the_log_is_read_are_not_missing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = AuditArchive.read
+    moved: list[bool] = []
+
+    async def busy(archive: AuditArchive, name: SegmentName) -> Segment:
+        if not moved:
+            moved.append(True)
+            await site.record(30, 60)
+            await site.archive_all()
+        return await read(archive, name)
+
+    monkeypatch.setattr(AuditArchive, "read", busy)
+    verdict = await site.verify()
+    assert verdict.ok, verdict.problem
+    assert moved
+
+
 @pytest.mark.spec("AUDIT-3")
 async def test_a_log_signed_by_no_server_is_found() -> None:
     site = Site()

@@ -353,6 +353,29 @@ async def test_a_key_stays_as_long_as_something_of_the_allocation_is_stored(
     assert len(trail.events) == 1
 
 
+async def test_recordings_are_removed_before_the_key_is_asked_for(site: SealedSite) -> None:
+    tenant, account, job, *_ = site.job.prefix.split("/")
+    ref = site.job.allocation.ref
+    recording = key_of(tenant, account, job, "recordings", ref, "s1", "0000000001")
+    await site.bucket.put(recording, b"sealed")
+    asked: list[tuple[int, bool]] = []
+
+    class Recordings:
+        async def sweep(
+            self, days_of: Callable[[str], int], unfinished: Callable[[str], bool]
+        ) -> None:
+            asked.append((days_of(tenant), unfinished(ref)))
+            await site.bucket.delete(recording)
+
+    trail = RequiredTrail()
+    keys = KeyRetention(site.data_keys, site.bucket, trail, site.clock, Recordings())
+    site.clock.advance(31 * DAY_S)
+    site.scheduler.read()
+    assert await keys.sweep(lambda _: 30, lambda _: False) == 1
+    assert asked == [(30, False)]
+    assert [each.act for each in trail.events] == [AuditAct.KEY_DESTROYED]
+
+
 async def test_the_key_of_a_job_that_runs_for_long_stays(site: SealedSite) -> None:
     trail = RequiredTrail()
     site.clock.advance(400 * DAY_S)

@@ -12,6 +12,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.recording import ChunkHead
+from lattice.domain.recording_path import RecordingPath
 from lattice.domain.sealed import DataKey
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.stream import Carrier
@@ -22,12 +23,8 @@ from lattice.features.attach.recording_frames import (
     read_stopped,
     stored_frame,
 )
-from lattice.features.attach.service.recording_store import (
-    RecordingConflict,
-    RecordingPath,
-    RecordingStore,
-)
 from lattice.features.attach.service.recordings import RecordingEntry, Recordings
+from lattice.foundation.recording_store import RecordingConflict, RecordingStore
 
 _log = logging.getLogger(__name__)
 

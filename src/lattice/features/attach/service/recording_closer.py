@@ -32,18 +32,19 @@ from lattice.domain.recording import (
     position_after,
     write_chunk,
 )
+from lattice.domain.recording_proof import end_event
 from lattice.domain.sealed import DataKey
 from lattice.domain.stream import Carrier, CarrierLost, NodeStreams, StreamKind, StreamQuestion
 from lattice.domain.stream import digest_of as stream_digest
 from lattice.features.attach.model import EndReason
 from lattice.features.attach.recording_frames import LeftoverMessage
-from lattice.features.attach.service.recording_store import RecordingConflict, RecordingStore
 from lattice.features.attach.service.recordings import (
     RecordingEntry,
     Recordings,
     StoredRecording,
 )
 from lattice.features.attach.service.records import SessionRecords
+from lattice.foundation.recording_store import RecordingConflict, RecordingStore
 from lattice.wire.conduit import Conduit, ConduitClosed
 
 _log = logging.getLogger(__name__)
@@ -133,9 +134,9 @@ class RecordingCloser:
             if self._clock.now() - since < timedelta(seconds=GIVE_UP_S):
                 return
             anchor = await self._closed_here(entry, reason)
-        await self._trail.require(
+        named = await self._trail.require(
             AuditEvent(
-                event=f"attach-end-{entry.session}",
+                event=end_event(entry.session),
                 act=AuditAct.ATTACH_END,
                 sub=entry.subject,
                 user=entry.user,
@@ -149,7 +150,7 @@ class RecordingCloser:
                 detail=anchor_text(entry.session, anchor, reason, account=entry.account),
             )
         )
-        if await self._recordings.anchored(stored, anchor, reason):
+        if await self._recordings.anchored(stored, named):
             self.closed_total += 1
 
     async def _end_of(self, entry: RecordingEntry) -> Anchor | None:

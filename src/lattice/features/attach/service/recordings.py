@@ -2,10 +2,12 @@
 
     attach/alone/ALLOCATION            the one open session of a sensitive allocation
     attach/recordings/open/SESSION     from before the session until its recording is anchored
-    attach/recordings/past/SESSION     after that, for as long as the audit log names it
+    attach/recordings/past/SESSION     after that, until the retention removes the recording
 
 The first two are written in one commit with the record of the session. So of many who begin one at
 the same time, one wins.
+
+These records only show where things are. What a recording must contain is in the audit log.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from urllib.parse import quote
 import msgspec
 
 from lattice.base.errors import Conflict, NotFound
-from lattice.domain.recording import Anchor, RecordingName
+from lattice.domain.audit import AuditEntry
+from lattice.domain.recording import RecordingName
+from lattice.domain.recording_path import RecordingPath
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore
 from lattice.features.attach.recording_frames import RecordingOrder
-from lattice.features.attach.service.recording_store import RecordingPath
 
 ALONE = "attach/alone/"
 OPEN_RECORDINGS = "attach/recordings/open/"
@@ -44,10 +47,9 @@ class RecordingEntry(msgspec.Struct, frozen=True, kw_only=True):
     columns: int
     terminal: str
     command: str
-    chunks: int = 0
-    link: str = ""
-    """Of the last chunk, in hex; empty while the recording is open."""
-    reason: str = ""
+    sequence: int = 0
+    """The number of the entry in the audit log that names it; 0 while it is open."""
+    closed: datetime | None = None
 
     @property
     def name(self) -> RecordingName:
@@ -70,10 +72,6 @@ class RecordingEntry(msgspec.Struct, frozen=True, kw_only=True):
             command=self.command,
             timestamp=int(self.begun.timestamp()),
         )
-
-    @property
-    def anchor(self) -> Anchor | None:
-        return Anchor(self.chunks, bytes.fromhex(self.link)) if self.link else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +134,26 @@ class Recordings:
             found = _read(entry) if entry is not None else None
             if found is not None:
                 return found.entry
-        raise NotFound("There is no recording of this session.")
+        raise no_recording()
 
     async def get_open(self, session: str) -> StoredRecording | None:
         entry = await self._state.get(OPEN_RECORDINGS + session)
         return _read(entry) if entry is not None else None
 
-    async def anchored(self, stored: StoredRecording, anchor: Anchor, reason: str) -> bool:
-        """Move the record: the audit log names the recording. False if another server did."""
+    async def past(self) -> tuple[StoredRecording, ...]:
+        """Those that the audit log names."""
+        entries = (await self._state.list(PAST_RECORDINGS)).entries
+        return tuple(found for each in entries if (found := _read(each)) is not None)
+
+    async def forget(self, stored: StoredRecording) -> None:
+        """Remove the record of a recording that was removed."""
+        key = PAST_RECORDINGS + stored.entry.session
+        await self._state.commit([Expect(key, stored.revision)], [Delete(key)])
+
+    async def anchored(self, stored: StoredRecording, end: AuditEntry) -> bool:
+        """Move the record: this entry names the recording. False if another server did."""
         old = stored.entry
-        new = msgspec.structs.replace(
-            old, chunks=anchor.chunks, link=anchor.link.hex(), reason=reason
-        )
+        new = msgspec.structs.replace(old, sequence=end.sequence, closed=end.time)
         opened = OPEN_RECORDINGS + old.session
         changes: list[Change] = [
             Delete(opened),
@@ -156,10 +162,17 @@ class Recordings:
         return await self._state.commit([Expect(opened, stored.revision)], changes) is not None
 
 
+def no_recording() -> NotFound:
+    """The answer for a session without a recording, and for one of others."""
+    return NotFound(
+        "There is no recording of this session.",
+        hint="After its retention it is removed: `lattice audit query --act recording-removed`.",
+    )
+
+
 def _read(entry: Entry) -> StoredRecording | None:
     try:
         found = msgspec.json.decode(entry.value, type=RecordingEntry)
-        bytes.fromhex(found.link)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return StoredRecording(found, entry.revision)

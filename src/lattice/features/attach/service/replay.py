@@ -1,18 +1,23 @@
-"""Reads recordings for the owner and the tenant's reviewer. Each read is in the audit log first."""
+"""Reads recordings for the owner and the tenant's reviewer. Each read is in the audit log first.
+
+What a recording must contain is in the entry of the audit log that names it, and nowhere else. The
+record of the recording only says which entry that is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from lattice.access.actor import Actor
 from lattice.access.output import OutputAccess
 from lattice.base.caller_address import caller_address
-from lattice.base.errors import NotFound
+from lattice.base.errors import DataUnavailable, NotFound
 from lattice.domain.allocation import Allocation
 from lattice.domain.asciicast import event_line
-from lattice.domain.audit import AuditAct, AuditEvent, AuditTrail
+from lattice.domain.audit import AuditAct, AuditEntries, AuditEvent, AuditTrail
 from lattice.domain.recording import (
     Anchor,
     BadRecording,
@@ -21,14 +26,17 @@ from lattice.domain.recording import (
     RecordingVerifier,
     position_after,
 )
+from lattice.domain.recording_proof import RecordedSession, recorded_session
 from lattice.domain.sealed import DataKey
 from lattice.domain.stream import is_session
-from lattice.features.attach.service.recording_store import RecordingConflict, RecordingStore
-from lattice.features.attach.service.recordings import RecordingEntry, Recordings
+from lattice.features.attach.service.recordings import RecordingEntry, Recordings, no_recording
 from lattice.features.attach.sessions import RecordingPart
+from lattice.foundation.recording_store import RecordingConflict, RecordingStore
 
 _PART_BYTES = 1024 * 1024
 _PART_CHUNKS = 500
+_MOST_KNOWN = 256
+"""Entries never change, so they are remembered."""
 
 
 class Replay:
@@ -39,6 +47,7 @@ class Replay:
         access: OutputAccess,
         recordings: Recordings,
         trail: AuditTrail,
+        entries: AuditEntries,
         store: RecordingStore | None = None,
         key_of: Callable[[str], Awaitable[DataKey]] | None = None,
     ) -> None:
@@ -46,23 +55,42 @@ class Replay:
         self._access = access
         self._recordings = recordings
         self._trail = trail
+        self._entries = entries
         self._store = store
         self._key_of = key_of
+        self._known: OrderedDict[int, RecordedSession] = OrderedDict()
 
     async def read(self, actor: Actor, session: str, begin: int) -> RecordingPart:
         """The chunks from this number on. Raises `NotFound` as for what is not the caller's."""
         if not is_session(session) or self._store is None or self._key_of is None:
-            raise _none()
+            raise no_recording()
         entry = await self._recordings.of(session)
         try:
             found = await self._access.find(actor, entry.allocation)
         except NotFound:
-            raise _none() from None
+            raise no_recording() from None
         if found.allocation.ref != entry.allocation:
-            raise _none()
+            raise no_recording()
         await self._audit(actor, found.allocation, entry, begin)
+        recorded = await self._end_of(entry) if entry.sequence else None
         key = await self._key_of(entry.allocation)
-        return await self._part(self._store, entry, key, begin)
+        return await self._part(self._store, entry, recorded, key, begin)
+
+    async def _end_of(self, entry: RecordingEntry) -> RecordedSession:
+        """What the audit log says of a recording. Raises `DataUnavailable`."""
+        known = self._known.get(entry.sequence)
+        if known is None:
+            named = await self._entries.entry(entry.sequence)
+            known = recorded_session(named) if named is not None else None
+        if known is None or known.path != entry.path:
+            raise DataUnavailable(
+                f"Entry {entry.sequence} of the audit log does not name this recording.",
+                hint="Somebody changed the agreed state. `lattice audit verify` checks recordings.",
+            )
+        self._known[entry.sequence] = known
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return known
 
     async def _audit(
         self, actor: Actor, allocation: Allocation, entry: RecordingEntry, begin: int
@@ -85,13 +113,19 @@ class Replay:
         )
 
     async def _part(
-        self, store: RecordingStore, entry: RecordingEntry, key: DataKey, begin: int
+        self,
+        store: RecordingStore,
+        entry: RecordingEntry,
+        recorded: RecordedSession | None,
+        key: DataKey,
+        begin: int,
     ) -> RecordingPart:
         bad: BadRecording | None = None
         lines: list[bytes] = []
-        following, reason, begin_us = 0, entry.reason, 0
+        following, reason, begin_us = 0, recorded.reason if recorded else "", 0
+        anchor = recorded.anchor if recorded is not None else None
         try:
-            verifier = await self._verifier(store, entry, key, begin)
+            verifier = await self._verifier(store, entry, anchor, key, begin)
             begin_us = verifier.position.totals.last_us
             size = 0
             async for number, chunk in store.chunks(entry.path, begin):
@@ -105,7 +139,7 @@ class Replay:
                 ):
                     following = number + 1
                     break
-            if not following and entry.anchor is not None:
+            if not following and anchor is not None:
                 verifier.finish()
         except BadRecording as problem:
             bad, following = problem, 0
@@ -118,14 +152,19 @@ class Replay:
             begin_us=begin_us,
             lines=b"".join(lines).decode("ascii"),
             next=following,
-            closed=entry.anchor is not None,
+            closed=anchor is not None,
             reason=reason,
             bad_chunk=bad.chunk if bad is not None else None,
             problem=bad.problem if bad is not None else "",
         )
 
     async def _verifier(
-        self, store: RecordingStore, entry: RecordingEntry, key: DataKey, begin: int
+        self,
+        store: RecordingStore,
+        entry: RecordingEntry,
+        anchor: Anchor | None,
+        key: DataKey,
+        begin: int,
     ) -> RecordingVerifier:
         position: RecordingPosition | None = None
         if begin:
@@ -134,7 +173,6 @@ class Replay:
             except RecordingConflict:
                 raise BadRecording(begin - 1, "it is missing") from None
             position = await asyncio.to_thread(position_after, key, entry.name, before)
-        anchor: Anchor | None = entry.anchor
         return RecordingVerifier(entry.name, anchor, key, position)
 
 
@@ -152,7 +190,3 @@ def _lines(text: ChunkText) -> list[bytes]:
         lines.append(event_line(event, before_us))
         before_us = max(before_us, event.at_us)
     return lines
-
-
-def _none() -> NotFound:
-    return NotFound("There is no recording of this session.")

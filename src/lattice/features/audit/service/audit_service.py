@@ -39,6 +39,7 @@ from lattice.features.audit.service.reader import (
     Verification,
     pieces_backwards,
 )
+from lattice.features.audit.service.recordings import RecordingCheck
 
 _MOST_PIECES = 10
 """Segments that one query searches; its cursor continues behind them."""
@@ -83,9 +84,12 @@ class AuditService:
             return AuditPage(rows=(), cursor="", searched_to=None)
         return await self._page(query, visible, head)
 
-    async def verify(self, actor: Actor) -> AuditVerdict:
-        """Verify the whole log. One run at a time on a server."""
-        self._reviewed(actor)
+    async def verify(self, actor: Actor, since: datetime | None = None) -> AuditVerdict:
+        """Verify the whole log, and the recordings whose entries the caller may see.
+
+        One run at a time on a server. `since` leaves out recordings that were closed before.
+        """
+        visible = self._reviewed(actor)
         await self._limits.ask(actor.sub, Questions.REVIEW_AUDIT)
         if self._verifying:
             raise RateLimited(
@@ -93,12 +97,13 @@ class AuditService:
                 hint="Try again in a minute.",
                 retry_after_s=60,
             )
-        self._record_review(actor, "verify")
+        self._record_review(actor, f"verify since={_moment(since)}" if since else "verify")
         self._verifying = True
         try:
             head = await self._reader.head()
             anchors = self._anchors(head.cluster if head else "")
-            return await Verification(self._reader, self._own_keys, anchors).run()
+            recordings = RecordingCheck(self._reader.recordings, self._clock, visible.shows, since)
+            return await Verification(self._reader, self._own_keys, anchors, recordings).run()
         finally:
             self._verifying = False
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from lattice.base.signatures import key_name
 from lattice.domain.audit import AuditEntry, BadEntry
-from lattice.domain.audit_chain import ChainBroken, ChainVerifier, entry_in
+from lattice.domain.audit_chain import SEAL, ChainBroken, ChainVerifier, entry_in
 from lattice.domain.objects import NoObject
+from lattice.domain.recording_proof import RecordingLedger, entries_about_recordings
 from lattice.domain.state import StateStore
 from lattice.features.audit.model import AuditVerdict
 from lattice.features.audit.service.archive import (
@@ -21,6 +22,8 @@ from lattice.features.audit.service.archive import (
 )
 from lattice.features.audit.service.chain import BrokenLog
 from lattice.features.audit.service.head import HEAD, AuditHead, UnreadableHead, head_of
+from lattice.features.audit.service.recordings import RecordingCheck
+from lattice.foundation.recording_store import RecordingStore
 
 _LINES_AT_ONCE = 2_000
 """Verified in one turn of a thread, so that the thread never holds the interpreter for long."""
@@ -37,9 +40,16 @@ class AuditPiece:
 class AuditReader:
     """Reads what the writers and archivers of all servers have stored."""
 
-    def __init__(self, state: StateStore, archive: AuditArchive | None) -> None:
+    def __init__(
+        self,
+        state: StateStore,
+        archive: AuditArchive | None,
+        recordings: RecordingStore | None = None,
+    ) -> None:
+        """`recordings` is where the recordings are that the log names; None: nowhere."""
         self._state = state
         self._archive = archive
+        self.recordings = recordings
 
     async def head(self) -> AuditHead | None:
         """None if nothing was ever recorded. Raises `Unavailable`."""
@@ -65,6 +75,21 @@ class AuditReader:
             raise NoObject(name.key)
         return await self._archive.read(name)
 
+    async def newest(self) -> tuple[AuditHead, bytes] | None:
+        """The head with its batches that are not archived, as of one moment.
+
+        None if nothing was ever recorded. Raises `Unavailable`.
+        """
+        head = await self.head()
+        while head is not None:
+            text = await self.retained(head)
+            # Batches may have been archived between the two reads.
+            again = await self.head()
+            if again is not None and again.archived == head.archived:
+                return head, text
+            head = again
+        return None
+
     async def retained(self, head: AuditHead) -> bytes:
         """The batches that are not archived. Raises `Unavailable`."""
         return b"".join([each async for each in retained_text(self._state, head)])
@@ -85,27 +110,35 @@ class Verification:
     """One run over the whole log."""
 
     def __init__(
-        self, reader: AuditReader, own_keys: frozenset[str], anchors: Mapping[int, bytes]
+        self,
+        reader: AuditReader,
+        own_keys: frozenset[str],
+        anchors: Mapping[int, bytes],
+        recordings: RecordingCheck | None = None,
     ) -> None:
-        """`own_keys` are names of the servers' keys: one of them must have signed the end."""
+        """`own_keys` are names of the servers' keys: one of them must have signed the end.
+
+        `recordings` checks the recordings that the log names.
+        """
         self._reader = reader
         self._own_keys = own_keys
         self._anchors = anchors
+        self._recordings = recordings
         self._segments = 0
 
     async def run(self) -> AuditVerdict:
         """Raises `Unavailable` if the log can't be read now."""
-        head = await self._reader.head()
-        if head is None:
+        newest = await self._reader.newest()
+        if newest is None:
             return self._without_log()
-        verifier = ChainVerifier.from_beginning(head.cluster, self._anchors)
+        verifier = ChainVerifier.from_beginning(newest[0].cluster, self._anchors)
         try:
-            await self._verify(verifier, head)
+            await self._verify(verifier, *newest)
         except ChainBroken as broken:
             return self._verdict(verifier, broken.sequence, broken.problem)
         return self._verdict(verifier)
 
-    async def _verify(self, verifier: ChainVerifier, head: AuditHead) -> None:
+    async def _verify(self, verifier: ChainVerifier, head: AuditHead, retained: bytes) -> None:
         names = await self._reader.all_segments(head.cluster)
         for name in names:
             if name.first > head.archived.sequence:
@@ -116,9 +149,12 @@ class Verification:
                 verifier.point.sequence + 1,
                 f"it is missing: entries up to {head.archived.sequence} should be in the archive",
             )
-        await _feed(verifier, await self._reader.retained(head))
+        await _feed(verifier, retained)
         verifier.finish()
         await self._check_end(verifier, head, names)
+        await self._check_recordings(retained)
+        if self._recordings is not None and self._recordings.ledger.waits:
+            await self._read_on(verifier)
 
     async def _verify_segment(self, verifier: ChainVerifier, name: SegmentName) -> None:
         expected = verifier.point.sequence + 1
@@ -140,6 +176,24 @@ class Verification:
         if verifier.point.sequence != name.last or verifier.sealed != name.last:
             raise ChainBroken(verifier.point.sequence + 1, f"{name.key} is cut")
         self._segments += 1
+        await self._check_recordings(segment.text)
+
+    async def _check_recordings(self, text: bytes) -> None:
+        if self._recordings is not None:
+            await self._recordings.take(text)
+
+    async def _read_on(self, verifier: ChainVerifier) -> None:
+        """Read the entries since the head was read: a recording may have been removed meanwhile."""
+        assert self._recordings is not None
+        newest, end = await self._reader.newest(), verifier.point.sequence
+        if newest is None or newest[0].archived.sequence > end:
+            self._recordings.ledger.give_up("the log grew too much meanwhile: verify it again")
+            return
+        lines = newest[1].splitlines(keepends=True)
+        lines = lines[_lines_up_to(lines, newest[0].archived.sequence, end) :]
+        await asyncio.to_thread(_feed_lines, verifier, lines)
+        verifier.finish()
+        self._recordings.take_removals(list(entries_about_recordings(lines)))
 
     async def _check_end(
         self, verifier: ChainVerifier, head: AuditHead, names: tuple[SegmentName, ...]
@@ -161,8 +215,10 @@ class Verification:
         self, verifier: ChainVerifier, first_bad: int | None = None, problem: str = ""
     ) -> AuditVerdict:
         end = verifier.point
+        checked = self._recordings
+        ledger = checked.ledger if checked is not None else RecordingLedger()
         return AuditVerdict(
-            ok=first_bad is None,
+            ok=first_bad is None and not ledger.damaged,
             cluster=verifier.cluster,
             entries=end.sequence,
             segments=self._segments,
@@ -171,6 +227,12 @@ class Verification:
             keys=tuple(map(key_name, verifier.keys.values())),
             first_bad=first_bad,
             problem=problem,
+            recordings=ledger.whole,
+            recordings_removed=ledger.removed,
+            recordings_damaged=ledger.damaged,
+            recordings_unchecked=ledger.unchecked,
+            unchecked_because=ledger.unchecked_because,
+            damaged=ledger.named(),
         )
 
     def _without_log(self) -> AuditVerdict:
@@ -197,6 +259,18 @@ async def _feed(verifier: ChainVerifier, text: bytes) -> None:
 def _feed_lines(verifier: ChainVerifier, lines: list[bytes]) -> None:
     for line in lines:
         verifier.feed(line)
+
+
+def _lines_up_to(lines: list[bytes], before: int, sequence: int) -> int:
+    """How many lines, from the entry after `before` on, are up to an entry and its seal."""
+    entries = sequence - before
+    for at, line in enumerate(lines):
+        if line.startswith(SEAL):
+            continue
+        if not entries:
+            return at
+        entries -= 1
+    return len(lines)
 
 
 async def pieces_backwards(

@@ -1,9 +1,9 @@
 """Destroys data keys of allocations whose retention is over.
 
 A key goes when its allocation is over and its retention has passed since it was made. Nothing of it
-may be left in the sensitive bucket. So the logs are removed first. Then no copy of them can be
-opened, such as an older version of an object or a backup of the bucket. Everything of an allocation
-is under TENANT/PROJECT/ALLOCATION/ there, recordings too.
+may be left in the sensitive bucket. So logs and recordings are removed first. Then no copy of them
+can be opened, such as an older version of an object or a backup of the bucket. Everything of an
+allocation is under TENANT/PROJECT/ALLOCATION/ there, recordings too.
 
 A job that wrote nothing has a key as well, and no objects.
 """
@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
 from lattice.domain.audit import AuditTrail
-from lattice.domain.objects import ObjectStore, key_of, unescaped
+from lattice.domain.objects import ObjectStore, key_of
+from lattice.domain.recording_path import recorded_allocation
 from lattice.features.logs.service.sealed_objects import allocation_of
 from lattice.foundation.data_keys import DataKeys, KeyRecord
 
@@ -26,14 +28,27 @@ _log = logging.getLogger(__name__)
 _NO_TENANT = "-"
 
 
+class RecordingSweep(Protocol):
+    """Recordings of terminals, which end with the same retention."""
+
+    async def sweep(self, days_of: Callable[[str], int], unfinished: Callable[[str], bool]) -> None:
+        """Remove what is older than the retention of its tenant."""
+
+
 class KeyRetention:
     """Called after each sweep of the retention."""
 
     def __init__(
-        self, keys: DataKeys, objects: ObjectStore, trail: AuditTrail, clock: Clock
+        self,
+        keys: DataKeys,
+        objects: ObjectStore,
+        trail: AuditTrail,
+        clock: Clock,
+        recordings: RecordingSweep | None = None,
     ) -> None:
         """`objects` is the sensitive bucket as it is."""
         self.objects = objects
+        self._recordings = recordings
         self._keys = keys
         self._trail = trail
         self._clock = clock
@@ -43,6 +58,8 @@ class KeyRetention:
 
         `days_of` is the retention of a tenant; 0: for ever. `unfinished` tells of an allocation.
         """
+        if self._recordings is not None:
+            await self._recordings.sweep(days_of, unfinished)
         destroyed = 0
         now = self._clock.now()
         for ref, record in await self._keys.records():
@@ -63,15 +80,6 @@ class KeyRetention:
         folder = key_of(record.tenant or _NO_TENANT, record.account or _NO_TENANT, name)
         async for each in self.objects.listing(f"{folder}/"):
             # The number of a job may be in use for the second time.
-            if (allocation_of(each.key) or _recorded(each.key)) in {"", ref}:
+            if (allocation_of(each.key) or recorded_allocation(each.key)) in {"", ref}:
                 return True
         return False
-
-
-def _recorded(key: str) -> str:
-    """The allocation of a recording; empty if it is none.
-
-    Its keys are TENANT/PROJECT/JOB/recordings/ALLOCATION/….
-    """
-    parts = key.split("/")
-    return unescaped(parts[4]) if len(parts) > 5 and parts[3] == "recordings" else ""
