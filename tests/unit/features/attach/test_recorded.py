@@ -246,6 +246,23 @@ async def test_a_client_that_connects_during_the_write_of_a_chunk_gets_it_once(
     assert await shown(client, 3) == b"one"
 
 
+async def test_the_first_output_after_a_pause_waits_for_no_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is typed is shown soon. Output right behind it makes fewer and larger chunks."""
+    client = await site.entered()
+    monkeypatch.setattr(recorder, "CUT_S", 60.0)
+    async with asyncio.timeout(30):
+        await client.type(b"k")
+        assert await shown(client, 1) == b"k"
+    monkeypatch.setattr(recorder, "CUT_S", 1.0)
+    before = len(await site.texts())
+    for _ in range(10):
+        await site.nodes.holders[SESSION].conduit.send(write_message(Output(b"o")))
+    assert await shown(client, 10) == b"o" * 10
+    assert len(await site.texts()) == before + 1
+
+
 async def test_a_session_ends_with_its_recording_anchored(site: Site) -> None:
     client = await site.entered()
     await client.type(b"exit 3")

@@ -2,8 +2,9 @@
 
     event ─ within 20 ms ─▶ chunk ─ fsync ─▶ on the node ─ carrier ─▶ stored by a server
 
-A chunk is released when both have it. Events wait for a chunk for `CUT_S` at most, and input for
-none. A chunk that takes long lets the next one grow, so a flood costs few chunks. But every chunk
+A chunk is released when both have it. Input makes a chunk at once, and output after `FIRST_CUT_S`
+if no other output came shortly before: a key is shown soon. Output that follows waits for `CUT_S`,
+and a chunk that takes long lets the next one grow, so a flood costs few chunks. But every chunk
 fits in one frame, also if it can't be compressed. Otherwise nobody could store it, and what was
 typed meanwhile would be missing. A recording that can't go on is stopped, with a reason: then
 nothing is released any more.
@@ -34,6 +35,7 @@ from lattice.features.attach.recording_frames import RecordingOrder
 _log = logging.getLogger(__name__)
 
 CUT_S = 0.02
+FIRST_CUT_S = 0.002
 CUT_BYTES = 32 * 1024
 LARGEST_EVENT_BYTES = 32 * 1024
 """Larger ones become several."""
@@ -106,6 +108,8 @@ class Recorder:
         """Those of the next chunks; events are added to the last one."""
         self._add(self._event(CastKind.MARK, f"node {node}".encode()))
         self._cut_now = asyncio.Event()
+        self._output_cut_s = float("-inf")
+        """When a chunk with output was made last."""
         self._dirty = asyncio.Event()
         self._dirty.set()
         self._moved = asyncio.Condition()
@@ -225,12 +229,15 @@ class Recorder:
     async def _cut(self) -> None:
         await self._dirty.wait()
         if not self._cut_now.is_set():
+            quiet = self._clock.monotonic() - self._output_cut_s > CUT_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(CUT_S):
+                async with asyncio.timeout(FIRST_CUT_S if quiet else CUT_S):
                     await self._cut_now.wait()
         if self.stopped:
             return
         events = tuple(self._batches.popleft().events)
+        if any(each.kind is CastKind.OUTPUT for each in events):
+            self._output_cut_s = self._clock.monotonic()
         last = self._last_reason is not None and not self._batches
         if not self._batches:
             self._dirty.clear()
