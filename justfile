@@ -32,7 +32,7 @@ test *ARGS:
 
 # Whole stories on real parts: `just e2e` or `just e2e allocations`.
 e2e FEATURE="":
-    pytest {{ if FEATURE == "" { "tests/e2e" } else { "tests/e2e/test_" + FEATURE + ".py" } }}
+    pytest {{ if FEATURE == "" { "tests/e2e" } else if path_exists("tests/e2e/" + FEATURE) == "true" { "tests/e2e/" + FEATURE } else { "tests/e2e/test_" + FEATURE + ".py" } }}
 
 # The whole real system on this machine: up, down, status, shell [USER].
 lab *ARGS:
