@@ -20,6 +20,7 @@ from lattice.features.logs.model import LogQuery
 from lattice.features.logs.section import LogsSection, TenantLogs
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.retention import (
+    AGAIN_S,
     REMOVED,
     SWEEP_EVERY_S,
     Removals,
@@ -165,6 +166,37 @@ async def test_one_replica_has_the_turn() -> None:
     site.clock.advance(SWEEP_EVERY_S)
     turns = list(await asyncio.gather(*(each.take_turn(state) for each in (first, second))))
     assert sorted(turns) == [False, True]
+
+
+@pytest.mark.spec("LOG-9")
+async def test_a_server_that_does_not_know_slurms_jobs_takes_no_turn() -> None:
+    site = Kept()
+    state = InMemoryStateStore(site.clock)
+    site.scheduler.down = True
+    site.clock.advance(DAY_S)
+    with pytest.raises(Unavailable, match="Slurm"):
+        await site.retention.sweep_in_turn(state)
+    site.scheduler.down = False
+    await site.retention.sweep_in_turn(state)
+    assert site.retention.counts.sweeps_total == 1
+
+
+@pytest.mark.spec("LOG-9")
+async def test_a_sweep_that_failed_is_due_again_within_an_hour() -> None:
+    site = Kept()
+    state = InMemoryStateStore(site.clock)
+    site.objects.away = True
+    with pytest.raises(Unavailable):
+        await site.retention.sweep_in_turn(state)
+    site.objects.away = False
+    other = site.replica()
+    await other.sweep_in_turn(state)
+    assert other.counts.sweeps_total == 0
+    site.clock.advance(AGAIN_S)
+    await other.sweep_in_turn(state)
+    assert other.counts.sweeps_total == 1
+    await site.retention.sweep_in_turn(state)
+    assert site.retention.counts.sweeps_total == 1
 
 
 @pytest.mark.spec("LOG-9")

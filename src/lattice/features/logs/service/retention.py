@@ -30,7 +30,10 @@ REMOVED = "removed.json"
 SWEEP_EVERY_S = 6 * 3600.0
 TURN = "logs/retention"
 """A key of the state store: the time of the last sweep, so that one replica sweeps for all."""
+AGAIN_S = 3600.0
+"""After a sweep that failed."""
 _CHECK_EVERY_S = 600.0
+_RETRY_S = 60.0
 _AT_ONCE = 8
 _DEEPEST = 6
 """TENANT/PROJECT/ALLOCATION/logs/ATTEMPT and an object in it."""
@@ -126,11 +129,27 @@ class Retention:
         """Run until cancelled. While no retention is set it waits for one."""
         while True:
             try:
-                if self.rules.is_set and await self.take_turn(state):
-                    await self.sweep()
+                await self.sweep_in_turn(state)
+                pause_s = _CHECK_EVERY_S
             except LatticeError as error:
                 _log.warning("retention of logs: %s", error.message)
-            await asyncio.sleep(_CHECK_EVERY_S)
+                pause_s = _RETRY_S
+            await asyncio.sleep(pause_s)
+
+    async def sweep_in_turn(self, state: StateStore) -> None:
+        """Sweep if it is due. After a failure it is due again in an hour. Raises `Unavailable`."""
+        if not self.rules.is_set:
+            return
+        # A server that has just started does not know Slurm's jobs yet: then it takes no turn.
+        self._unfinished()
+        if not await self.take_turn(state):
+            return
+        try:
+            await self.sweep()
+        except LatticeError:
+            due = self._clock.now().timestamp() - SWEEP_EVERY_S + AGAIN_S
+            await state.put(TURN, b"%d" % due)
+            raise
 
     async def take_turn(self, state: StateStore) -> bool:
         """True for one replica, six hours after the last sweep. Two sweeps at once do no harm."""
