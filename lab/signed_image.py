@@ -1,4 +1,4 @@
-"""An image that the site has signed, mounted on whole nodes: recorded terminals need one."""
+"""An image that whole nodes have mounted: recorded terminals need one that the site has signed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MOUNT = "/mnt"
 
 
 @contextmanager
-def signed_image(lab: Lab, *nodes: str) -> Iterator[Path]:
-    """Every job of these nodes runs in it."""
+def mounted_image(lab: Lab, *nodes: str) -> Iterator[Path]:
+    """Every job of these nodes runs in it. It has one small file, and no signature yet."""
     folder = lab.layout.home / _FOLDER
     folder.mkdir(mode=0o755, exist_ok=True)
     image = folder / _IMAGE
@@ -31,8 +31,6 @@ def signed_image(lab: Lab, *nodes: str) -> Iterator[Path]:
             ["mksquashfs", content, str(image), "-noappend", "-quiet", "-no-progress"], check=True
         )
     image.chmod(0o644)
-    signature = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
-    image.with_name(f"{image.name}.sig").write_bytes(base64.b64encode(signature))
     mounted = []
     try:
         for name in nodes:
@@ -45,3 +43,17 @@ def signed_image(lab: Lab, *nodes: str) -> Iterator[Path]:
             node.run(["umount", "-l", _MOUNT], check=False)
         for each in folder.iterdir():
             each.unlink()
+
+
+def sign(image: Path) -> None:
+    """With the key that the lab's helpers trust."""
+    signature = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
+    image.with_name(f"{image.name}.sig").write_bytes(base64.b64encode(signature))
+
+
+@contextmanager
+def signed_image(lab: Lab, *nodes: str) -> Iterator[Path]:
+    """The same with a signature."""
+    with mounted_image(lab, *nodes) as image:
+        sign(image)
+        yield image

@@ -10,9 +10,9 @@ import pytest
 
 from lab.laboratory import Lab
 from lab.sensitive import VCLUSTER
+from lab.signed_image import mounted_image, sign
 from tests.e2e.attached import attached
 from tests.e2e.people import Person
-from tests.e2e.signed_image import mounted_image, sign
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -24,9 +24,9 @@ def alice(sensitive_lab: Lab) -> Person:
 
 
 @pytest.fixture
-def image(sensitive_lab: Lab, tmp_path: Path) -> Iterator[Path]:
+def image(sensitive_lab: Lab) -> Iterator[Path]:
     """An image that the whole of n1 has mounted. It is not signed yet."""
-    with mounted_image(sensitive_lab, tmp_path) as made:
+    with mounted_image(sensitive_lab, "n1") as made:
         yield made
 
 
