@@ -28,8 +28,13 @@ class InMemoryKeys:
     def __init__(self) -> None:
         self.keys: dict[str, DataKey] = {}
         self.default: DataKey | None = KEY
+        self.asked: list[tuple[str, int, float]] = []
+        self.error: LatticeError | None = None
 
-    def key_of(self, allocation: str, /) -> DataKey | None:
+    async def key_for(self, allocation: str, job_id: int, started: float, /) -> DataKey | None:
+        self.asked.append((allocation, job_id, started))
+        if self.error is not None:
+            raise self.error
         return self.keys.get(allocation, self.default)
 
 

@@ -115,6 +115,14 @@ class NodeJobSeals:
                 return each.seal.key
         return None
 
+    async def key_for(self, allocation: str, job_id: int, started: float) -> DataKey | None:
+        """The same; a server is asked if it is not here. `started` is in the servers' time."""
+        key = self.key_of(allocation)
+        if key is not None:
+            return key
+        seal = await self._intake.seal_at(job_id, started)
+        return seal.key if seal is not None and seal.allocation == allocation else None
+
     async def ask(self, job_id: int, started: float) -> JobSeal | None:
         for each in self._followed():
             identity = each.identity
@@ -205,7 +213,11 @@ class LinkedIntake:
         )
 
     async def seal_of(self, job_id: int, started: float) -> JobSeal | None:
-        request = pb.GetJobSealRequest(job_id=job_id, started=self._servers.to_server_time(started))
+        return await self.seal_at(job_id, self._servers.to_server_time(started))
+
+    async def seal_at(self, job_id: int, started: float) -> JobSeal | None:
+        """The same; `started` is in the servers' time."""
+        request = pb.GetJobSealRequest(job_id=job_id, started=started)
         answer: pb.JobSeal = await self._ask(lambda stub: stub.GetJobSeal(request, timeout=_ASK_S))
         return self._seal_in(answer)
 

@@ -65,12 +65,15 @@ async def test_every_moment_is_corrected_both_ways() -> None:
         yield pb.ChunkPart(body=b"x")
 
     await intake.store(parts())
+    await intake.seal_of(7, 1300.5)
+    await intake.seal_at(7, 1000.5)
     ahead[0] = 310.0
     found = await intake.past_jobs(9000.0)
     (past,) = found.jobs
     assert not found.complete
     await intake.admit(7, past.started, ())
-    by_running, noted, whole, head, body, since, by_past = servers.asked
+    by_running, noted, whole, head, body, seal, seal_at, since, by_past = servers.asked
+    assert seal.started == seal_at.started == 1000.5
     assert by_running.started == noted.started == whole.started == head.head.started == 1000.5
     assert (noted.noted.until, whole.noted.until) == (1100.0, 0.0)
     assert body.body == b"x"

@@ -25,6 +25,11 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[tuple[int, float]] = []
         self.away = False
+        self.seal: JobSeal | None = SEAL
+
+    async def seal_at(self, job_id: int, started: float) -> JobSeal | None:
+        self.asked.append((job_id, started))
+        return self.seal
 
     async def seal_of(self, job_id: int, started: float) -> JobSeal | None:
         self.asked.append((job_id, started))
@@ -63,3 +68,18 @@ async def test_without_a_server_nobody_knows() -> None:
     server.away = True
     with pytest.raises(Unavailable):
         await seals(server, Followed(7, 100.0, None)).ask(7, 100.0)
+
+
+async def test_the_key_of_a_job_that_writes_nothing_here_is_asked_for() -> None:
+    server = Server()
+    assert await seals(server).key_for("7@1700000000", 7, 100.0) == SEAL.key
+    assert server.asked == [(7, 100.0)]
+    assert await seals(server, Followed(7, 100.0, SEAL)).key_for("7@1700000000", 7, 1.0) == SEAL.key
+    assert server.asked == [(7, 100.0)]
+
+
+async def test_the_key_of_another_job_is_none() -> None:
+    server = Server()
+    assert await seals(server).key_for("7@1600000000", 7, 100.0) is None
+    server.seal = None
+    assert await seals(server).key_for("7@1700000000", 7, 100.0) is None

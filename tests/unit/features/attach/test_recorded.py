@@ -358,6 +358,23 @@ async def test_without_a_data_key_on_the_node_no_terminal_opens(site: Site) -> N
     assert site.nodes.holders == {}
 
 
+async def test_the_key_is_asked_for_by_the_run_that_the_grant_names(site: Site) -> None:
+    await site.entered()
+    started = site.job.started
+    assert started is not None
+    assert site.nodes.keys.asked == [(site.job.ref, site.job.job_id, int(started.timestamp()))]
+
+
+@pytest.mark.threat("recording-bypass")
+async def test_without_a_server_that_gives_the_key_no_terminal_opens(site: Site) -> None:
+    site.nodes.keys.error = Unavailable("This node is not linked to any server.")
+    client = site.client()
+    client.dial(site.one)
+    error = await _refused(site, client)
+    assert "recording impossible: the key of this job is not on n1" in error.message
+    assert site.nodes.holders == {}
+
+
 async def test_a_terminal_that_does_not_open_leaves_no_recording(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

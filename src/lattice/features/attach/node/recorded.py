@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 from lattice.base.clock import Clock
-from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
 from lattice.domain.asciicast import CastKind, resized
+from lattice.domain.grant import BadGrant, Grant, read_payload, read_written
 from lattice.domain.pipe import FrameKind
 from lattice.domain.privileged import (
     BadQuestion,
@@ -63,6 +64,7 @@ AWAY_S = 60.0
 GRACE_S = 5.0
 """For another connection to the holder, after one was lost."""
 _PING_EVERY_S = 3.0
+_KEY_S = 5.0
 _HEAD = struct.Struct("!BQQ")
 _CARRIED = frozenset({FrameKind.DATA, FrameKind.END})
 
@@ -75,10 +77,14 @@ class HolderTerminals(Protocol):
 
 
 class NodeKeys(Protocol):
-    """The data keys of sensitive work that are in the memory of this node."""
+    """The data keys of sensitive work, for this node."""
 
-    def key_of(self, allocation: str, /) -> DataKey | None:
-        """The key of an allocation, by its identity; None if it is not here."""
+    async def key_for(self, allocation: str, job_id: int, started: float, /) -> DataKey | None:
+        """The key of an allocation whose run began then, by the clock of the servers.
+
+        A server is asked for one that is not here: where a job writes no output it never is. None
+        if the run is not of that allocation. Raises errors of `lattice.base.errors`.
+        """
 
 
 class RecordedTerminals:
@@ -107,8 +113,9 @@ class RecordedTerminals:
         """The node's end of a session with a recording. Raises errors of `lattice.base.errors`."""
         try:
             order, request = read_opening(opening)
-            _, _, question = read_request(request)
-        except (BadRecordingFrame, BadQuestion) as fault:
+            written, _, question = read_request(request)
+            grant = read_payload(read_written(written)[1])
+        except (BadRecordingFrame, BadQuestion, BadGrant) as fault:
             raise PermissionRefused(f"The question can't be asked: {fault}.") from None
         wanted = RejoinSigned if resume else EnterSigned
         if order is None or not isinstance(question, wanted):
@@ -119,7 +126,8 @@ class RecordedTerminals:
         if isinstance(question, EnterSigned):
             if terminal is not None:
                 raise PermissionRefused("A session of that name exists.")
-            terminal = await self._begun(order)
+            # The helper verifies the grant. Here it only says for which run to ask for a key.
+            terminal = await self._begun(order, grant)
         elif terminal is None or terminal.is_ended:
             raise NotFound("The recording of this session has ended, and the session with it.")
         near = NearCarrier(terminal)
@@ -150,13 +158,8 @@ class RecordedTerminals:
             each.stop("the agent stops")
         await asyncio.gather(*(each.wait() for each in list(self._open.values())))
 
-    async def _begun(self, order: RecordingOrder) -> RecordedTerminal:
-        key = self._keys.key_of(order.allocation)
-        if key is None:
-            raise Unavailable(
-                f"{IMPOSSIBLE}: the key of this job is not on {self._node}",
-                hint="Try again in a minute. The server sends it as soon as it has it.",
-            )
+    async def _begun(self, order: RecordingOrder, grant: Grant) -> RecordedTerminal:
+        key = await self._key(order, grant)
         files = ChunkFiles(self._folder / order.session)
         try:
             await asyncio.to_thread(files.begin, order)
@@ -168,6 +171,19 @@ class RecordedTerminals:
         )
         self._open[order.session] = terminal
         return terminal
+
+    async def _key(self, order: RecordingOrder, grant: Grant) -> DataKey:
+        """Raises `Unavailable`."""
+        key = None
+        with suppress(LatticeError, TimeoutError):
+            async with asyncio.timeout(_KEY_S):
+                key = await self._keys.key_for(order.allocation, grant.job_id, grant.started)
+        if key is None:
+            raise Unavailable(
+                f"{IMPOSSIBLE}: the key of this job is not on {self._node}",
+                hint="Try again in a minute: no server gave it to the node now.",
+            )
+        return key
 
 
 class NearCarrier:
