@@ -19,16 +19,24 @@ from lattice.features.attach.model import RESUME_S, EndReason, Opened
 if TYPE_CHECKING:
     from lattice.features.attach.sessions import AttachSession
 
-_STRING = r"\x1b[\]PX^_]"
+_WITHIN = r"[\x00-\x17\x19\x1c-\x1f\x7f]*"
+"""Control characters within a sequence: a terminal obeys them, and goes on with the sequence."""
+_STRING = rf"\x1b{_WITHIN}[\]PX^_]"
 _STRING_END = r"(?:\x07|\x1b\\)"
+_CONTROL = rf"\x1b{_WITHIN}\[(?:{_WITHIN}[0-?])*(?:{_WITHIN}[ -/])*{_WITHIN}"
 _HARMFUL = re.compile(
-    rf"{_STRING}.*?{_STRING_END}|\xc2[\x90\x98\x9d-\x9f]|\x05|\x1bZ"
-    r"|\x1b\[[0-9;?>=! ]*[cntxy]|\x1b\[[0-9;?]*\$p|\x1b\[>[0-9;]*q|\x1b\[\?u".encode("latin-1"),
+    rf"{_STRING}.*?{_STRING_END}|\xc2[\x90\x98\x9a\x9b\x9d-\x9f]|\x05|\x1b{_WITHIN}Z"
+    rf"|{_CONTROL}[cntxy]|\x1b{_WITHIN}\[(?:{_WITHIN}[0-?])*{_WITHIN}\${_WITHIN}p|\x1b\[>[0-9;]*q|\x1b\[\?u".encode(
+        "latin-1"
+    ),
     re.DOTALL,
 )
-"""Strings (OSC, DCS and kin), reports (DA, DSR, window), and the answerback."""
+"""Strings (OSC, DCS and kin), reports (DA, DSR, window), and the answerback.
+
+What begins with a control character of two bytes (C1) loses that, and is text then.
+"""
 _BEGUN = re.compile(
-    rf"(?:\x1b(?:\[[0-9;?>=!$ ]*)?|{_STRING}(?:(?!{_STRING_END}).)*)\Z".encode("latin-1"),
+    rf"(?:\x1b{_WITHIN}|{_CONTROL}|{_STRING}(?:(?!{_STRING_END}).)*|\xc2)\Z".encode("latin-1"),
     re.DOTALL,
 )
 """A sequence that is not complete at the end of a text."""
@@ -62,10 +70,11 @@ def harmless(text: bytes) -> tuple[bytes, bytes]:
     clipboard or title, and questions that it would answer as if somebody had typed.
     """
     begun = _BEGUN.search(text)
-    cut = (
-        begun.start() if begun is not None and len(text) - begun.start() < _LONGEST_BEGUN else None
-    )
-    whole, rest = (text, b"") if cut is None else (text[:cut], text[cut:])
+    at = begun.start() if begun is not None else len(text)
+    whole, rest = text[:at], text[at:]
+    if len(rest) >= _LONGEST_BEGUN:
+        # Without the character that begins it, it is text.
+        whole, rest = whole + rest[1:], b""
     return _HARMFUL.sub(b"", whole), rest
 
 

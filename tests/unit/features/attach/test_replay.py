@@ -189,6 +189,34 @@ def test_what_reaches_beyond_the_screen_is_left_out() -> None:
     assert found == b"abc\x1b[31md\x1b[0m" + "0;x\x07éä".encode()
 
 
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("\x9b6n".encode(), b"6n"),
+        ("\x9a".encode(), b""),
+        (b"\x1b[\b6\x00n", b""),
+        (b"\x1b\n[c", b""),
+        (b"\x1b\x7f]52;c;c2Vj\x07", b""),
+        (b"\x1b[1;1;1;1;2;2*y", b""),
+        (b"\x1b[?2026$\x00p", b""),
+    ],
+    ids=["c1-report", "c1-id", "control-within", "control-before", "delete-before", "sum", "mode"],
+)
+def test_no_disguise_of_a_question_reaches_the_terminal(text: bytes, rest: bytes) -> None:
+    assert harmless(b"a" + text + b"b") == (b"a" + rest + b"b", b"")
+    shown, begun = b"", b""
+    for at in range(len(text)):
+        more, begun = harmless(begun + text[at : at + 1])
+        shown += more
+    assert (shown, begun) == (rest, b"")
+
+
+def test_a_string_that_is_too_long_to_be_held_back_is_text() -> None:
+    text = b"\x1b]52;c;" + b"A" * 70_000
+    shown, begun = harmless(text)
+    assert (shown, begun) == (text[1:], b"")
+
+
 @pytest.mark.parametrize("cut", range(1, 18))
 def test_a_sequence_that_two_events_share_is_left_out_too(cut: int) -> None:
     text = b"a\x1b]52;c;c2Vj\x1b\\b\x1b[6nc"
