@@ -7,7 +7,7 @@
 The invariants:
 
 - **A node is in at most one claim.** A new claim expects the revision of the fence that was read
-  together with all claims. So of two that overlap, the second fails, and it changes nothing.
+  before all claims. So of two that overlap, the second fails, and it changes nothing.
 - **A reservation has a claim.** The record is there before Slurm's reservation is made, and until
   it is removed. The record's step names what is under way, so any server can finish it.
 
@@ -18,7 +18,7 @@ The invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -179,10 +179,10 @@ class ClaimSet:
         return {node: claim for claim in self.held for node in claim.nodes}
 
     @cached_property
-    def _by_user(self) -> Mapping[str, tuple[NodeClaim, ...]]:
-        found: dict[str, tuple[NodeClaim, ...]] = {}
+    def _by_user(self) -> Mapping[str, Sequence[NodeClaim]]:
+        found: dict[str, list[NodeClaim]] = {}
         for each in (*self.held, *self.past):
-            found[each.user] = (*found.get(each.user, ()), each)
+            found.setdefault(each.user, []).append(each)
         return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from lattice.domain.claim import (
-    CLAIMS,
     FENCE,
     HELD,
     MOST_PAST,
@@ -26,9 +26,10 @@ _SWEPT_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class ClaimReading:
-    """All claims at one moment, with the revisions that a change has to expect."""
+    """The claims in force, with the revisions that a change has to expect."""
 
     claims: ClaimSet
+    """Held ones: there may be many past ones, and nobody decides by those."""
     revisions: Mapping[str, int] = field(default_factory=dict)
     """Of held claims by id."""
     fence: int = 0
@@ -50,16 +51,12 @@ class ClaimLedger:
         self._state = state
 
     async def read(self) -> ClaimReading:
-        listing = await self._state.list(CLAIMS)
-        entries = {each.key: each for each in listing.entries}
-        fence = entries.get(FENCE)
+        # The fence first: a claim that is made in between changes it.
+        fence = await self._state.get(FENCE)
+        entries = {each.key: each for each in (await self._state.list(HELD)).entries}
         return ClaimReading(
             claims_in(entries),
-            {
-                key.removeprefix(HELD): each.revision
-                for key, each in entries.items()
-                if key.startswith(HELD)
-            },
+            {key.removeprefix(HELD): each.revision for key, each in entries.items()},
             fence.revision if fence else 0,
         )
 
@@ -100,16 +97,31 @@ class ClaimLedger:
         expected = [Expect(HELD + claim.id, held.revision)]
         return await self._state.commit(expected, changes) is not None
 
-    async def sweep(self, reading: ClaimReading) -> None:
+    async def sweep(self) -> None:
         """Remove the oldest past claims beyond the limit."""
-        past = sorted(reading.claims.past, key=lambda each: each.until)
-        gone = past[: max(0, len(past) - MOST_PAST)][:_SWEPT_AT_ONCE]
-        if gone:
-            await self._state.commit([], [Delete(PAST + each.id) for each in gone])
+        entries = (await self._state.list(PAST)).entries
+        if len(entries) <= MOST_PAST:
+            return
+        past = claims_in({each.key: each for each in entries}).past
+        by_age = sorted(past, key=lambda each: each.until)
+        gone = by_age[: max(0, len(by_age) - MOST_PAST)]
+        for at in range(0, len(gone), _SWEPT_AT_ONCE):
+            part = gone[at : at + _SWEPT_AT_ONCE]
+            await self._state.commit([], [Delete(PAST + each.id) for each in part])
 
 
-def claims_in(entries: Mapping[str, Entry]) -> ClaimSet:
-    """The claims in these records. One that can't be read gives no right."""
+KnownClaims: TypeAlias = dict[str, tuple[bytes, NodeClaim]]
+"""Claims by key, each with the value that it was read from."""
+
+
+def claims_in(entries: Mapping[str, Entry], known: KnownClaims | None = None) -> ClaimSet:
+    """The claims in these records. One that can't be read gives no right.
+
+    `known` has those of an earlier call, and gets those of this one.
+    """
+    known = {} if known is None else known
+    for gone in known.keys() - entries.keys():
+        del known[gone]
     held: list[NodeClaim] = []
     past: list[NodeClaim] = []
     unreadable: set[str] = set()
@@ -118,12 +130,17 @@ def claims_in(entries: Mapping[str, Entry]) -> ClaimSet:
         if not is_held and not key.startswith(PAST):
             continue
         claim_id = key.removeprefix(HELD if is_held else PAST)
-        try:
-            (held if is_held else past).append(read_claim(claim_id, entry.value))
-        except BadClaimRecord as problem:
-            _log.error("a claim gives no right", extra={"why": str(problem)})
-            if is_held:
-                unreadable.add(claim_id)
+        before = known.get(key)
+        if before is None or before[0] != entry.value:
+            known.pop(key, None)
+            try:
+                before = known[key] = (entry.value, read_claim(claim_id, entry.value))
+            except BadClaimRecord as problem:
+                _log.error("a claim gives no right", extra={"why": str(problem)})
+                if is_held:
+                    unreadable.add(claim_id)
+                continue
+        (held if is_held else past).append(before[1])
     return ClaimSet(tuple(held), tuple(past), frozenset(unreadable))
 
 
@@ -134,10 +151,12 @@ class ClaimBook:
         self._view = view
         self._entries: Mapping[str, Entry] | None = None
         self._claims = ClaimSet()
+        self._known: KnownClaims = {}
+        """There may be thousands of past ones, which do not change."""
 
     def claims(self) -> ClaimSet:
         """All claims as last read. Raises `Unavailable` before the first reading."""
         entries = self._view.entries
         if entries is not self._entries:
-            self._claims, self._entries = claims_in(entries), entries
+            self._claims, self._entries = claims_in(entries, self._known), entries
         return self._claims

@@ -32,6 +32,8 @@ _log = logging.getLogger("lattice.claims")
 
 TURN = "claims-turn"
 EVERY_S = 15.0
+SWEEP_EVERY_S = 3600.0
+"""Between looks for past claims that are too many."""
 SETTLED_S = 45.0
 """Longer than a server takes for one step."""
 
@@ -69,6 +71,7 @@ class ClaimReconciler:
         self._clock = clock
         self._is_needed = is_needed
         self._sleep = sleep
+        self._swept_s = float("-inf")
         self.counts = ReconciliationCounts()
 
     async def run(self) -> None:
@@ -108,7 +111,10 @@ class ClaimReconciler:
             elif before.revisions.get(claim.id) == held.revision:
                 unreserved += not await self._restore(claim, made)
         await self._remove_strays(after.claims, made)
-        await self._ledger.sweep(after)
+        now_s = self._clock.monotonic()
+        if now_s - self._swept_s >= SWEEP_EVERY_S:
+            await self._ledger.sweep()
+            self._swept_s = now_s
         self.counts.unreserved = unreserved
 
     async def _finish(self, held: ClaimRecord) -> None:
