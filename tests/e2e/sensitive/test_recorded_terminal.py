@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from lab.addresses import SEAWEED_S3_PORT
+from lab.doorway import Doorway
 from lab.laboratory import Lab
 from lab.sensitive import VCLUSTER
 from lab.signed_image import mounted_image, sign
+from lattice.domain.objects import ObjectStore
 from tests.e2e.attached import attached
 from tests.e2e.people import Person
+from tests.e2e.put_right import administrator
+from tests.e2e.sealed_bucket import sensitive_bucket
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -52,10 +58,10 @@ def _released(alice: Person, claim: str) -> bool:
 
 
 @pytest.mark.story
-@pytest.mark.spec("AUDIT-4")
-@pytest.mark.threat("recording-bypass")
-def test_a_terminal_is_recorded_and_replayed(
-    sensitive_lab: Lab, alice: Person, image: Path, job: str
+@pytest.mark.spec("AUDIT-3", "AUDIT-4")
+@pytest.mark.threat("recording-bypass", "audit-log")
+def test_a_terminal_is_recorded_replayed_and_proven(
+    sensitive_lab: Lab, alice: Person, image: Path, job: str, tmp_path: Path
 ) -> None:
     # The first key makes the agent start itself anew.
     eventually(
@@ -84,3 +90,33 @@ def test_a_terminal_is_recorded_and_replayed(
     assert "The recording is whole" in shown.err
     found = alice.tries("replay", terminal.session, "--search", "mark-42")
     assert found.out.endswith(" mark-42\n")
+    _a_removed_chunk_is_named(sensitive_lab, alice, job, terminal.session, tmp_path)
+
+
+def _a_removed_chunk_is_named(
+    lab: Lab, alice: Person, job: str, session: str, folder: Path
+) -> None:
+    """Who removes a chunk from the bucket is found out, by those who may not play it too."""
+    olga = administrator(lab)
+    verified = olga.tries("audit", "verify")
+    assert verified.code == 0, verified
+    assert "Recordings: " in verified.out
+    assert olga.tries("replay", session).code != 0
+    with Doorway(lab.network, (SEAWEED_S3_PORT,)) as doorway:
+        bucket = sensitive_bucket(doorway, folder)
+        key, chunk = asyncio.run(_second_chunk(bucket, session))
+        asyncio.run(bucket.delete(key))
+        try:
+            verified = olga.tries("audit", "verify")
+            assert verified.code == 1, verified
+            assert f"BAD: recording {session} of {job}@" in verified.out
+            assert ": chunk 1: it is missing (entry " in verified.out
+            assert alice.tries("replay", session, "--speed", "1000").code == 1
+        finally:
+            asyncio.run(bucket.put(key, chunk))
+    assert olga.tries("audit", "verify").code == 0
+
+
+async def _second_chunk(bucket: ObjectStore, session: str) -> tuple[str, bytes]:
+    keys = [each.key async for each in bucket.listing("") if f"/{session}/" in each.key]
+    return keys[1], await bucket.read(keys[1])
