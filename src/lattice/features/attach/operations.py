@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
-from lattice.base.call import IDEMPOTENCY_KEY, Call
+from lattice.base.call import IDEMPOTENCY_KEY, Call, params
 from lattice.base.operation import FieldRule, Operation
 from lattice.domain.allocation import REFERENCE_PATTERN, Reason, State
 from lattice.domain.request_fields import AllocationRequest
@@ -21,6 +22,7 @@ _SERVICE = "lattice.v1.AttachService/"
 
 # As long as submit and cancel may take.
 _PATIENCE_S = 60.0
+_MOST_ENDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,26 @@ READ_RECORDING = Operation(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndEntry:
+    """The fields of an entry of the audit log that name a recording."""
+
+    time: datetime
+    event: str
+    user: str
+    node: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndEntries:
+    """The ends of the terminals of an allocation, newest first."""
+
+    rows: tuple[EndEntry, ...]
+    cursor: str
+    """Empty: there are no older ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The fields of an allocation that attach needs."""
 
@@ -108,6 +130,12 @@ def list_sessions(reference: str = "", *, only_open: bool = False) -> Call[Attac
 def read_recording(session: str, begin: int = 0) -> Call[RecordingPart]:
     """Chunks of the recorded terminal of sensitive work, from this number on."""
     return READ_RECORDING.call(RecordingQuery(session=session, begin=begin))
+
+
+def list_ends(reference: str, cursor: str = "") -> Call[EndEntries]:
+    """Entries of the audit log about terminals of an allocation that have ended."""
+    asked = params(allocation=reference, act="attach-end", limit=_MOST_ENDS, cursor=cursor)
+    return Call("GET", "/v1/audit/logs", EndEntries, params=asked)
 
 
 def get_target(reference: str) -> Call[TargetCard]:

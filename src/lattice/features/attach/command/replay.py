@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lattice.base.command import Argument, Command, Option
-from lattice.base.errors import DataUnavailable, UsageError
+from lattice.base.errors import DataUnavailable, NotFound, UsageError
+from lattice.base.moment import moment
 from lattice.base.shell import Shell
 from lattice.base.text import inert
+from lattice.domain.allocation import REFERENCE_PATTERN
 from lattice.domain.asciicast import (
     MICROSECONDS,
     BadCast,
@@ -22,6 +24,7 @@ from lattice.domain.asciicast import (
     read_event,
     read_header,
 )
+from lattice.domain.recording import read_anchor
 from lattice.features.attach import operations
 from lattice.features.attach.render import harmless, searched
 from lattice.features.attach.sessions import RecordingPart
@@ -74,14 +77,9 @@ def replay(
     save: str | None,
 ) -> int:
     """Play, search or store a recording."""
-    if not _SESSION.fullmatch(session):
-        raise UsageError(
-            f"{session[:40]!r} is no session.",
-            hint="It has 32 hex digits: `lattice sessions --all -o wide` shows it.",
-        )
     if search is not None and save is not None:
         raise UsageError("--search and --save don't go together.", hint="Leave one out.")
-    reader = _Reader(shell, session)
+    reader = _Reader(shell, _chosen(shell, session))
     if save is not None:
         _store(shell, reader, Path(save))
     elif search is not None:
@@ -90,6 +88,49 @@ def replay(
     else:
         _play(shell, reader, speed or 1.0, idle_limit)
     return _verdict(shell, reader)
+
+
+def _chosen(shell: Shell, name: str) -> str:
+    """The session of this id, or the only recorded one of an allocation."""
+    if _SESSION.fullmatch(name):
+        return name
+    if not re.fullmatch(REFERENCE_PATTERN, name):
+        raise UsageError(
+            f"{name[:40]!r} is neither a session nor an allocation.",
+            hint="A session has 32 hex digits: `lattice sessions --all -o wide` shows it.",
+        )
+    found: dict[str, operations.EndEntry] = {}
+    cursor = ""
+    while True:
+        page = shell.call(operations.list_ends(name, cursor))
+        for row in page.rows:
+            recorded = read_anchor(row.detail)
+            if recorded is not None:
+                found[recorded.session] = row
+        cursor = page.cursor
+        if not cursor:
+            break
+    if not found:
+        raise NotFound(
+            f"You may see no recording of {name} that is closed.",
+            hint="One that is open has a session too: `lattice sessions --all -o wide`.",
+        )
+    if len(found) > 1:
+        shell.write(_listed(shell, found))
+        raise UsageError(
+            f"{name} has {len(found)} recordings.",
+            hint="Name one of the sessions above: `lattice replay SESSION`.",
+        )
+    return next(iter(found))
+
+
+def _listed(shell: Shell, found: dict[str, operations.EndEntry]) -> str:
+    now = shell.clock.now()
+    return "".join(
+        f"{session}  {inert(row.user)} on {inert(row.node)}, "
+        f"ended {moment(row.time, shell.style, now)}\n"
+        for session, row in found.items()
+    )
 
 
 def _play(shell: Shell, reader: _Reader, speed: float, idle_limit: float | None) -> None:
@@ -170,7 +211,8 @@ def read_factor(text: str) -> float:
 REPLAY = Command(
     "replay",
     summary="Play the recording of a terminal in sensitive work",
-    text="Plays what the terminal showed, at its own pace, and verifies the recording meanwhile: "
+    text="SESSION is the id of a session, or of an allocation with one recorded session.\n\n"
+    "Plays what the terminal showed, at its own pace, and verifies the recording meanwhile: "
     "the first chunk that is missing or was changed is named, and the exit code is 1. With "
     "--search it prints the times and the lines that contain a text. With --save it stores the "
     "recording as asciicast v3, with what was typed.\n\n"
@@ -186,6 +228,7 @@ REPLAY = Command(
     ),
     examples=(
         ("lattice replay 7f…c2 --speed 4 --idle-limit 1", "quickly, without long pauses"),
+        ("lattice replay 4711", "the only recorded session of a job"),
         ("lattice replay 7f…c2 --search passwd", "when was it on the screen"),
     ),
     permission="the owner of the job; compliance:review for its tenant",
