@@ -149,7 +149,7 @@ def _closed(alice: Person) -> set[str]:
     """Sessions whose recording the audit log names."""
     said = alice.tries("audit", "query", "--act", "attach-end", "--limit", "1000", "-o", "json")
     rows = json.loads(said.out)["rows"] if said.code == 0 else []
-    return {each["event"].removeprefix("attach-end-") for each in rows}
+    return {each["event"].removeprefix("attach-end-")[:32] for each in rows}
 
 
 def _ended_jobs(site: Site) -> set[str]:

@@ -16,6 +16,7 @@ from lattice.domain.audit import AuditAct, AuditEntry, AuditOutcome
 
 _LINE = re.compile(rb"^([0-9a-f]{32}) (\d+) (\d+\.\d+) \S+\r$", re.MULTILINE)
 _SESSION = re.compile(r"session ([0-9a-f]{32})\b")
+_END = len("attach-end-") + 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,9 @@ class _Log:
         self._of_job: Counter[tuple[AuditAct, str]] = Counter()
         for each in entries:
             at = each.time.timestamp()
-            self._times.setdefault(each.event, at)
+            # Behind the session is a hash of the whole name of the recording.
+            event = each.event[:_END] if each.act is AuditAct.ATTACH_END else each.event
+            self._times.setdefault(event, at)
             is_done = each.outcome is AuditOutcome.DONE
             if each.act is AuditAct.RELEASE and is_done:
                 self._ends.setdefault(each.target, at)

@@ -39,7 +39,7 @@ class FinishedRecording:
         """What names it."""
         name = self.path.name
         return AuditEvent(
-            event=end_event(name.session),
+            event=end_event(name),
             act=AuditAct.ATTACH_END,
             user="alice",
             tenant=self.path.tenant,
@@ -55,20 +55,21 @@ class FinishedRecording:
         """What says that it was removed after so many days."""
         name = self.path.name
         return AuditEvent(
-            event=removal_event(name.session),
+            event=removal_event(name),
             act=AuditAct.RECORDING_REMOVED,
             allocation=name.allocation,
             owner="alice",
             of_tenant=self.path.tenant,
+            target=name.cluster,
             detail=removal_text(name.session, days),
         )
 
 
 def finished_recording(
-    number: int, chunks: int = 5, *, tenant: str = "physics", cluster: str = "c0ffee"
+    number: int, chunks: int = 5, *, tenant: str = "physics", session: str = ""
 ) -> FinishedRecording:
-    """The recording with this number."""
-    name = RecordingName(cluster, f"{number}@1772366400", f"{number:032x}")
+    """The recording of the job with this number."""
+    name = RecordingName("c0ffee", f"{number}@1772366400", session or f"{number:032x}")
     position, made = first_position(name), []
     for at in range(chunks):
         events = (CastEvent(at * 1000, CastKind.OUTPUT, f"line {at}\n".encode()),)

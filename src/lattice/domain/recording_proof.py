@@ -50,14 +50,22 @@ class RecordedSession:
         return self.path.name
 
 
-def end_event(session: str) -> str:
-    """The id of the event that names the recording of a session."""
-    return f"attach-end-{session}"
+def end_event(name: RecordingName) -> str:
+    """The id of the event that names a recording.
+
+    Whoever opens a terminal chooses the id of the session, and may choose an earlier one in another
+    allocation. So the id of the event is of the whole name.
+    """
+    return f"attach-end-{name.session}-{_short(name)}"
 
 
-def removal_event(session: str) -> str:
+def removal_event(name: RecordingName) -> str:
     """The id of the event of its removal."""
-    return f"recording-removed-{session}"
+    return f"recording-removed-{name.session}-{_short(name)}"
+
+
+def _short(name: RecordingName) -> str:
+    return name.first_link.hex()[:12]
 
 
 def recorded_session(entry: AuditEntry) -> RecordedSession | None:
@@ -65,9 +73,11 @@ def recorded_session(entry: AuditEntry) -> RecordedSession | None:
     if entry.act is not AuditAct.ATTACH_END:
         return None
     found = read_anchor(entry.detail)
-    if found is None or entry.event != end_event(found.session):
+    if found is None:
         return None
     name = RecordingName(entry.target, entry.allocation, found.session)
+    if entry.event != end_event(name):
+        return None
     path = RecordingPath(name=name, tenant=entry.of_tenant, account=found.account)
     return RecordedSession(path, found.anchor, found.reason, entry.time, entry.sequence)
 
@@ -81,7 +91,7 @@ def removal_text(session: str, days: int) -> str:
 class RecordingRemoval:
     """An entry that says that a recording was removed."""
 
-    session: str
+    name: RecordingName
     days: int
     time: datetime
 
@@ -91,9 +101,12 @@ def recording_removal(entry: AuditEntry) -> RecordingRemoval | None:
     if entry.act is not AuditAct.RECORDING_REMOVED:
         return None
     found = _REMOVAL.fullmatch(entry.detail)
-    if found is None or entry.event != removal_event(found[1]):
+    if found is None:
         return None
-    return RecordingRemoval(found[1], int(found[2]), entry.time)
+    name = RecordingName(entry.target, entry.allocation, found[1])
+    if entry.event != removal_event(name):
+        return None
+    return RecordingRemoval(name, int(found[2]), entry.time)
 
 
 def entries_about_recordings(lines: Iterable[bytes]) -> Iterator[AuditEntry]:
@@ -131,7 +144,7 @@ class RecordingLedger:
         self.unchecked = 0
         self.unchecked_because = ""
         """The first reason."""
-        self._waiting: dict[str, tuple[datetime, DamagedRecording]] = {}
+        self._waiting: dict[RecordingName, tuple[datetime, DamagedRecording]] = {}
         self._early: list[DamagedRecording] = []
 
     @property
@@ -157,7 +170,7 @@ class RecordingLedger:
                 chunk=bad.chunk,
                 problem=bad.problem,
             )
-            self._waiting[recorded.name.session] = (recorded.closed, damaged)
+            self._waiting[recorded.name] = (recorded.closed, damaged)
 
     def add_unchecked(self, because: str) -> None:
         """Add a recording of which nobody knows whether it is whole."""
@@ -172,7 +185,7 @@ class RecordingLedger:
 
     def remove(self, removal: RecordingRemoval) -> None:
         """Add the removal of a recording. One that is still whole stays whole."""
-        found = self._waiting.pop(removal.session, None)
+        found = self._waiting.pop(removal.name, None)
         if found is None:
             return
         closed, damaged = found

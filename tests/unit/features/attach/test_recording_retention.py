@@ -9,7 +9,7 @@ import pytest
 
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.audit import AuditAct
-from lattice.domain.recording_proof import recording_removal
+from lattice.domain.recording_proof import recording_removal, removal_event
 from lattice.features.attach.service.recording_retention import RecordingRetention
 from lattice.features.attach.service.recordings import PAST_RECORDINGS, Recordings
 from tests.fakes.attached import ALICE
@@ -53,7 +53,7 @@ async def test_a_recording_goes_with_an_entry_when_its_retention_is_over(site: S
     assert retention.removed_total == 1
     removal = recording_removal(site.trail.entries[-1])
     assert removal is not None
-    assert (removal.session, removal.days) == (SESSION, 30)
+    assert (removal.name.session, removal.days) == (SESSION, 30)
     assert site.trail.events[-1].allocation == site.job.ref
     with pytest.raises(NotFound) as refused:
         await replay_of(site).read(ALICE, SESSION, 0)
@@ -76,6 +76,7 @@ async def test_an_interrupted_removal_is_done_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await recorded(site, b"one", b"two")
+    recording = (await Recordings(site.state).of(SESSION)).name
     site.clock.ahead_s += 31 * DAY_S
     delete = site.objects.delete
 
@@ -92,7 +93,8 @@ async def test_an_interrupted_removal_is_done_again(
     await sweep(retention_of(site))
     assert site.objects._objects == {}
     assert site.state_keys(PAST_RECORDINGS) == []
-    assert {each.event for each in site.trail.events[-2:]} == {f"recording-removed-{SESSION}"}
+    first, second = site.trail.events[-2:]
+    assert first.event == second.event == removal_event(recording)
 
 
 async def test_an_open_recording_stays(site: Site) -> None:

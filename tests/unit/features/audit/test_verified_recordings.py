@@ -212,6 +212,17 @@ async def test_the_removal_of_one_does_not_excuse_another(site: Site) -> None:
     assert [each.session for each in verdict.damaged] == [TWO.path.name.session]
 
 
+async def test_a_later_session_of_the_same_id_excuses_nothing(site: Site) -> None:
+    await _gone(site)
+    again = finished_recording(9, session=TWO.path.name.session)
+    await site.recorded(again)
+    site.clock.advance(30 * DAY_S)
+    await site.removed(again)
+    verdict = await site.verify()
+    assert [each.allocation for each in verdict.damaged] == [TWO.path.name.allocation]
+    assert (verdict.recordings, verdict.recordings_removed) == (2, 1)
+
+
 async def test_a_removal_while_the_log_is_read_is_seen(site: Site) -> None:
     site.clock.advance(30 * DAY_S)
 

@@ -136,7 +136,7 @@ class RecordingCloser:
             anchor = await self._closed_here(entry, reason)
         named = await self._trail.require(
             AuditEvent(
-                event=end_event(entry.session),
+                event=end_event(entry.name),
                 act=AuditAct.ATTACH_END,
                 sub=entry.subject,
                 user=entry.user,

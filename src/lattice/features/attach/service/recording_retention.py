@@ -58,12 +58,13 @@ class RecordingRetention:
         entry = stored.entry
         await self._trail.require(
             AuditEvent(
-                event=removal_event(entry.session),
+                event=removal_event(entry.name),
                 act=AuditAct.RECORDING_REMOVED,
                 allocation=entry.allocation,
                 owner=entry.user,
                 of_tenant=entry.tenant,
                 node=entry.node,
+                target=entry.cluster,
                 detail=removal_text(entry.session, days),
             )
         )
