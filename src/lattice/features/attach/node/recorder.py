@@ -41,7 +41,10 @@ LARGEST_EVENT_BYTES = 32 * 1024
 """Larger ones become several."""
 _MOST_LINES_BYTES = 176 * 1024
 """Of a chunk; one event alone may have more, since a byte that is no text becomes six."""
-MOST_UNSTORED_BYTES = 256 * 1024 * 1024
+MOST_UNSTORED_BYTES = 32 * 1024 * 1024
+"""In memory, beside what the agent needs. Output stays far below: its reader gives it no room."""
+ROOM_BYTES = 8 * 1024 * 1024
+"""Input waits while so much is not stored."""
 LONGEST_UNSTORED_S = 30.0
 _MICROSECONDS = 1_000_000
 _CHECK_EVERY_S = 1.0
@@ -120,6 +123,8 @@ class Recorder:
         """The last chunk that is stored elsewhere; all before it are, too."""
         self._unstored: dict[int, tuple[RecordedChunk, float]] = {}
         self._unstored_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
         self._last_reason: str | None = None
         self._is_over = False
         self.stopped = ""
@@ -161,6 +166,12 @@ class Recorder:
             self._cut_now.set()
         return self._newest
 
+    async def room(self) -> None:
+        """Wait until most of what was recorded is stored. Raises `RecordingStopped`."""
+        await self._room.wait()
+        if self.stopped:
+            raise RecordingStopped(self.stopped)
+
     async def on_disk(self, number: int) -> None:
         """Wait until a chunk is on the disk. Raises `RecordingStopped`."""
         async with self._moved:
@@ -183,6 +194,8 @@ class Recorder:
         for each in [each for each in self._unstored if each <= number]:
             chunk, _ = self._unstored.pop(each)
             self._unstored_bytes -= len(chunk.data)
+        if self._unstored_bytes < ROOM_BYTES:
+            self._room.set()
         self.stored_number = number
         self._disk.stored(number)
         self._listener.chunk_stored()
@@ -193,6 +206,7 @@ class Recorder:
         """Wait for no answers any more: a server has asked for all chunks."""
         if not self.is_whole and not self.stopped:
             self.stopped = "the session is over"
+            self._room.set()
             self._dirty.set()
             self._ended.set()
             self._listener.recording_stopped(self.stopped)
@@ -203,6 +217,7 @@ class Recorder:
             return
         self.stopped = f"{IMPOSSIBLE}: {reason}"
         _log.warning("session %s: %s", self._order.session, self.stopped)
+        self._room.set()
         self._dirty.set()
         self._ended.set()
         self._listener.recording_stopped(self.stopped)
@@ -256,6 +271,8 @@ class Recorder:
         number = chunk.head.number
         self._unstored[number] = (chunk, self._clock.monotonic())
         self._unstored_bytes += len(chunk.data)
+        if self._unstored_bytes >= ROOM_BYTES:
+            self._room.clear()
         if self._unstored_bytes > MOST_UNSTORED_BYTES:
             self.stop("the object store does not answer")
             return

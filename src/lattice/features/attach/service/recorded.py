@@ -29,6 +29,8 @@ from lattice.foundation.recording_store import RecordingConflict, RecordingStore
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Of chunks from one node that are not stored yet; a recorder has half of that at most."""
 
 
 class TerminalKeys(Protocol):
@@ -64,6 +66,7 @@ class RecordedCarrier:
         self._path = path
         self._sleep = sleep
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting_bytes = 0
         self._sending = asyncio.Lock()
         self._link: bytes | None = None
 
@@ -81,6 +84,9 @@ class RecordedCarrier:
             if not is_of_recording(frame):
                 return frame
             if frame[0] == RecordingFrame.CHUNK:
+                self._waiting_bytes += len(frame)
+                if self._waiting_bytes > MOST_WAITING_BYTES:
+                    raise RecordingEnded("recording impossible: the node sends too much")
                 self._chunks.put_nowait(bytes(frame[1:]))
             elif frame[0] == RecordingFrame.STOPPED:
                 raise RecordingEnded(read_stopped(frame))
@@ -90,6 +96,7 @@ class RecordedCarrier:
         while True:
             chunk = await self._chunks.get()
             self._link = link = await self._stored(chunk)
+            self._waiting_bytes -= len(chunk) + 1
             async with self._sending:
                 await self._carrier.send(stored_frame(ChunkHead.parse(chunk).number, link))
 
