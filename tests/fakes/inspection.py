@@ -17,6 +17,7 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
+    KeptFacts,
     LockFacts,
     ProcessFacts,
     ReplicaFacts,
@@ -70,6 +71,9 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "object_folder": folder,
         "archive_lock": LockFacts(
             bucket="site-audit", lock=ObjectLock(LockMode.COMPLIANCE, 2555), least_days=2555
+        ),
+        "sensitive_lock": KeptFacts(
+            bucket="site-sensitive", lock=ObjectLock(), removed_days=90
         ),
         "state_folder": folder,
         "log_folder": folder,
@@ -133,6 +137,9 @@ class InMemoryInspection:
 
     async def archive_lock(self) -> LockFacts:
         return await self._of("archive_lock")
+
+    async def sensitive_lock(self) -> KeptFacts:
+        return await self._of("sensitive_lock")
 
     async def state_folder(self) -> FolderFacts:
         return await self._of("state_folder")

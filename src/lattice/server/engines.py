@@ -210,6 +210,16 @@ def open_sensitive_objects(config: ServerConfig) -> ObjectStore | None:
     return open_objects(config.objects, None, bucket=bucket) if bucket is not None else None
 
 
+def open_sensitive_lock(config: ServerConfig, clock: Clock) -> LockReader | None:
+    """The object lock of the bucket of sensitive work; None if the site has no such bucket."""
+    bucket = config.sensitive.bucket
+    if bucket is None:
+        return None
+    store = open_objects(config.objects, None, bucket=bucket)
+    assert store is not None
+    return S3LockReader(_s3_address(config.objects, bucket), store, "", clock)
+
+
 def open_site_keys(section: SensitiveSection) -> SiteKeys | None:
     """The site's keys; None if it has none. It asks nothing yet: a server starts without them."""
     if section.keys_file is not None:

@@ -64,8 +64,7 @@ def _opens(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 
 def _outlives(config: ServerConfig) -> Iterator[tuple[str, str]]:
-    rules = config.logs.rules
-    longest = max((rules.days, *rules.tenants.values()))
+    longest = config.logs.rules.longest
     if config.audit.retention_days < longest:
         text = (
             f"is shorter than the {longest} days of logs.retention_days or logs.tenants: "

@@ -25,6 +25,7 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
+    KeptFacts,
     LockFacts,
     ProcessFacts,
     ReplicaFacts,
@@ -37,7 +38,7 @@ from lattice.features.doctor.service.measured import WITHIN_S, NotUsed
 from lattice.features.link.model import Replica
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.state.service.backup_store import BackupStore
-from lattice.server.engines import open_archive_lock, own_user
+from lattice.server.engines import open_archive_lock, open_sensitive_lock, own_user
 from lattice.server.foundation import Ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.slurm import SlurmInspection
@@ -159,6 +160,16 @@ class ServerInspection:
             raise NotUsed("the audit log has no bucket of its own (audit.bucket)")
         least = config.audit.retention_days
         return LockFacts(bucket=reader.bucket, lock=await reader.read(), least_days=least)
+
+    async def sensitive_lock(self) -> KeptFacts:
+        config = self._ground.config
+        reader = open_sensitive_lock(config, self._base.clock)
+        if reader is None:
+            raise NotUsed("no sensitive bucket is configured: the site has no sensitive work")
+        shortest = config.logs.rules.shortest
+        if not shortest:
+            raise NotUsed("no retention is set (logs.retention_days): nothing is removed")
+        return KeptFacts(bucket=reader.bucket, lock=await reader.read(), removed_days=shortest)
 
     async def state_folder(self) -> FolderFacts:
         single = self._ground.config.single

@@ -335,6 +335,23 @@ async def test_an_archive_that_somebody_could_delete_is_named(site: Site) -> Non
     assert await site.problems() == {}
 
 
+async def test_a_lock_that_is_longer_than_the_retention_is_named(site: Site) -> None:
+    facts = site.inspection.facts
+    sound = facts["sensitive_lock"]
+    for days in (0.5, 90):
+        facts["sensitive_lock"] = replace(sound, lock=ObjectLock(LockMode.GOVERNANCE, days))
+        assert await site.problems() == {}
+    facts["sensitive_lock"] = replace(sound, lock=ObjectLock(LockMode.COMPLIANCE, 365))
+    problems = await site.problems()
+    assert states(problems) == {"objects.retention": "warning"}
+    assert problems["objects.retention"].evidence == (
+        "site-sensitive keeps objects for 365 days, and they are to be removed after 90: "
+        "till then they stay, without a key"
+    )
+    facts["sensitive_lock"] = NotUsed("no retention is set")
+    assert await site.problems() == {}
+
+
 async def test_certificates_warn_before_they_fail(site: Site) -> None:
     facts = site.inspection.facts
     sound = facts["people_certificate"]

@@ -230,13 +230,14 @@ class Examiner:
 
     async def _sealing(self) -> tuple[Check, ...]:
         probe, keys = SealingProbe(self._base), self._base.data_keys
-        site_keys, older, bucket = await asyncio.gather(
+        site_keys, older, bucket, lock = await asyncio.gather(
             self._measure(probe.wraps(), 2),
             self._measure(probe.older(), 2),
             self._measure(probe.stores()),
+            self._measure(self._inspection.sensitive_lock()),
         )
         trouble = keys.trouble if keys is not None else ""
-        facts = SealingFacts(keys=site_keys, older=older, bucket=bucket, trouble=trouble)
+        facts = SealingFacts(keys=site_keys, older=older, bucket=bucket, lock=lock, trouble=trouble)
         return tuple(sealing_checks(facts))
 
     async def _certificates(self) -> tuple[Check, ...]:

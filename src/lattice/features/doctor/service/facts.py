@@ -76,6 +76,16 @@ class LockFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFacts:
+    """The object lock of the bucket of sensitive work, and when Lattice removes from it."""
+
+    bucket: str
+    lock: ObjectLock
+    removed_days: int
+    """The shortest retention of a tenant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderFacts:
     """The file system of a folder."""
 
@@ -201,6 +211,9 @@ class Inspection(Protocol):
 
     async def archive_lock(self) -> LockFacts:
         """The object lock of the audit log's own bucket. Raises `NotUsed` if it has none."""
+
+    async def sensitive_lock(self) -> KeptFacts:
+        """The lock of the bucket of sensitive work. Raises `NotUsed` if nothing is removed."""
 
     async def state_folder(self) -> FolderFacts: ...
 

@@ -51,6 +51,16 @@ class RetentionRules:
         return self.tenants.get(tenant, self.days)
 
     @property
+    def shortest(self) -> int:
+        """The fewest days after which something is removed; 0: nothing ever is."""
+        return min((each for each in (self.days, *self.tenants.values()) if each), default=0)
+
+    @property
+    def longest(self) -> int:
+        """The most days after which something is removed; 0: nothing ever is."""
+        return max((self.days, *self.tenants.values()))
+
+    @property
     def is_set(self) -> bool:
         """True if anything is ever removed."""
         return bool(self.days) or any(self.tenants.values())
