@@ -88,7 +88,7 @@ def _first(block: str) -> int:
 
 def _verified(olga: Person) -> Said:
     said = eventually(
-        lambda: olga.lattice("audit", "verify", env=olga.bearer, timeout_s=120),
+        lambda: olga.lattice("audit", "verify", "--since", "1s", env=olga.bearer, timeout_s=120),
         lambda seen: seen.out.startswith(("OK:", "BAD:")),
         patience_s=180,
         pause_s=5,
