@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,17 +34,14 @@ from lab.addresses import SEAWEED_S3_PORT
 from lab.command import LabError
 from lab.doorway import Doorway
 from lab.laboratory import Lab
-from lab.seaweedfs import SENSITIVE_BUCKET
 from lab.sensitive import serve_sensitive_work
 from lab.signed_image import signed_image
-from lattice.adapters.objects.s3 import S3ObjectStore
-from lattice.base.clock import SystemClock
 from lattice.domain.asciicast import CastKind, read_event
 from lattice.domain.audit import AuditAct, AuditEntry, decode
-from tests.contract.stores import s3_place
 from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person, Said
 from tests.e2e.put_right import administrator, put_right
+from tests.e2e.sealed_bucket import sensitive_bucket
 from tests.eventually import eventually
 
 _NAME = "sensitive"
@@ -76,7 +72,10 @@ def _soak(lab: Lab, seconds: float, seed: int, begun: float) -> int:
     alice = Person(lab, "alice").logged_in("sensitive:claim")
     chance = random.Random(seed)
     claim = eventually(lambda: site.claim(alice, chance, "n1", "n2"))
-    wrap = f"{script('long', 10**6, pause_s=0.2)} & {_WAITS}; kill $!; exit 0"
+    # A terminal needs a process of the job on its node.
+    writes = script("long", 10**6, pause_s=0.2)
+    begins = f"srun -N2 -n2 sleep 100000 & step=$!; {writes} & writer=$!"
+    wrap = f"{begins}; {_WAITS}; kill $writer $step; exit 0"
     site.look()
     for _ in range(2):
         job = site.submit(alice, claim, "-N2", "-wn[1-2]", "--mem=50", wrap=wrap)
@@ -214,8 +213,7 @@ async def _objects(lab: Lab, folder: Path) -> list[SeenObject]:
     """The first object of each session and of each job's logs."""
     first: dict[tuple[str, str], float] = {}
     with Doorway(lab.network, (SEAWEED_S3_PORT,)) as doorway:
-        place = replace(s3_place(doorway.addresses[0], folder), prefix="")
-        store = S3ObjectStore(replace(place, bucket=SENSITIVE_BUCKET), SystemClock())
+        store = sensitive_bucket(doorway, folder)
         async for each in store.listing(""):
             _, _, job, kind, *rest = each.key.split("/")
             found = job, rest[1] if kind == "recordings" else ""
