@@ -53,7 +53,8 @@ OLDER_AGENTS = (
 """Whose stories in the gate also hold with agents and helpers of earlier releases."""
 FUZZ_S = 120
 """For each target, two at a time: a dozen of them take twelve minutes."""
-SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare", "gaps")
+SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare", "gaps", "sensitive 300")
+"""Each with its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ def _soaks(folder: Path, deadline_s: float) -> Tally:
     failures = []
     for name in SOAKS:
         print(f"soak {name}", flush=True)
-        if _call([sys.executable, "-m", f"bench.soak.{name}"], deadline_s) != 0:
+        module, *words = name.split()
+        if _call([sys.executable, "-m", f"bench.soak.{module}", *words], deadline_s) != 0:
             failures.append(f"soak {name}")
     return Tally(len(SOAKS) - len(failures), len(failures), 0, failures)
 
