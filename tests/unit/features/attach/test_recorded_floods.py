@@ -14,7 +14,7 @@ from lattice.domain.asciicast import CastKind
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.terminal import MOST_BYTES, Output, Stdin, write_message
 from lattice.features.attach.model import Ended
-from lattice.features.attach.node import recorder
+from lattice.features.attach.node import recorded_terminal, recorder
 from lattice.features.attach.node.chunk_files import ChunkFiles
 from lattice.features.attach.service import recorded
 from lattice.features.attach.service.recordings import Recordings
@@ -81,6 +81,23 @@ async def test_input_is_no_faster_than_the_object_store(
     await eventually_async(lambda: len(swallowed) == count)
     await eventually_async(lambda: terminal._unstored_bytes == 0)
     assert await site.recorded(CastKind.INPUT) == text * count
+
+
+@pytest.mark.parametrize("direction", ["_typed_event", "_shown_event"])
+async def test_a_defect_of_the_recorder_ends_the_session(
+    site: Site, monkeypatch: pytest.MonkeyPatch, direction: str
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("not foreseen")
+
+    client = await site.entered()
+    monkeypatch.setattr(recorded_terminal, direction, fails)
+    await client.type(b"one")
+    async with asyncio.timeout(10):
+        await client.served()
+    ended = client.line.words[-1]
+    assert isinstance(ended, Ended)
+    assert ended.words == "recording impossible: a defect of the recorder"
 
 
 async def test_a_node_that_sends_chunks_without_end_is_cut_off(

@@ -10,6 +10,7 @@ shown waits until its chunk is durable in both places.
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -44,6 +45,8 @@ from lattice.features.attach.recording_frames import (
     read_stored,
     stopped_frame,
 )
+
+_log = logging.getLogger(__name__)
 
 AWAY_S = 60.0
 """How long a client may be away: as long as other sessions wait for theirs."""
@@ -165,6 +168,14 @@ class RecordedTerminal:
             self.recording_stopped(self.recorder.stopped)
         self._pump = asyncio.create_task(self._pumped(far), name="recorded output")
         self._typist = asyncio.create_task(self._pass_on_typed(near, far), name="recorded input")
+        for task in (self._pump, self._typist):
+            task.add_done_callback(self._stop_after_a_defect)
+
+    def _stop_after_a_defect(self, task: asyncio.Task[None]) -> None:
+        """A session whose input or output stands still must not look like one that goes on."""
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            _log.error("%s: not foreseen", task.get_name(), exc_info=defect)
+            self.recorder.stop("a defect of the recorder")
 
     async def leave(self, near: NearCarrier) -> None:
         """The client is gone. Returns when another came, or when the terminal has ended."""
