@@ -33,7 +33,7 @@ from lattice.cli.catalogue import GROUPS
 from lattice.cli.command_table import COMMANDS
 from lattice.cli.tree import root
 from lattice.client import settings
-from lattice.helper.main import _parser as helper_parser
+from lattice.helper.flags import helper_flags
 from lattice.server.main import _parser as server_parser
 from lattice.wire import v1
 from lattice.wire.v1 import options_pb2
@@ -44,7 +44,7 @@ from scripts.golden_wire import agent_wire
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests/golden"
-PARSERS = (server_parser, agent_parser, helper_parser)
+PARSERS = (server_parser, agent_parser, helper_flags)
 _WIDTH = "80"
 _VARIABLE = re.compile(r"_?LATTICE_[A-Z0-9_]+|NO_COLOR|XDG_CONFIG_HOME")
 

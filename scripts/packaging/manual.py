@@ -20,9 +20,9 @@ from scripts.packaging.command import commit_time, version
 from scripts.reference import CODES
 
 _DAEMONS = {
-    "lattice-server": "lattice.server.main",
-    "lattice-agent": "lattice.agent.main",
-    "lattice-helper": "lattice.helper.main",
+    "lattice-server": "lattice.server.main:_parser",
+    "lattice-agent": "lattice.agent.main:_parser",
+    "lattice-helper": "lattice.helper.flags:helper_flags",
 }
 _FILES = {
     "lattice": (
@@ -121,7 +121,8 @@ def _option(option: Option) -> str:
 
 
 def _daemon(name: str) -> str:
-    parser = import_module(_DAEMONS[name])._parser()  # noqa: SLF001 - there is nobody else to ask
+    module, _, function = _DAEMONS[name].partition(":")
+    parser = getattr(import_module(module), function)()
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     page = [
         _head(name, 8, (parser.description or name).partition(". ")[0].rstrip(".")),
