@@ -26,6 +26,8 @@ _ANSWER_S = 3.0
 
 _ALONE = "recorded"
 """A folder of locks, which no user's folder is called."""
+_MOST_ALONE = 64
+"""From so many files on those of jobs without such a terminal are removed."""
 _ALONE_S = 5.0
 _ALONE_PAUSE_S = 0.05
 
@@ -70,18 +72,15 @@ class HelperSessions:
         """A descriptor that holds the one recorded terminal of a job. Raises `NoRoom`."""
         folder = self._folder / _ALONE
         folder.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(folder / str(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if len(_names(folder)) >= _MOST_ALONE:
+            _remove_unused(folder)
         until_s = time.monotonic() + _ALONE_S
         while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until_s:
-                    os.close(lock)
-                    raise NoRoom("A recorded terminal of this job has not ended yet.") from None
-                time.sleep(_ALONE_PAUSE_S)
-            else:
+            if (lock := _locked_file(folder / str(job_id))) is not None:
                 return lock
+            if time.monotonic() > until_s:
+                raise NoRoom("A recorded terminal of this job has not ended yet.")
+            time.sleep(_ALONE_PAUSE_S)
 
     def connect(self, uid: int, session: str) -> socket.socket:
         """Connect to the holder of that session. Raises `OSError` if there is none."""
@@ -140,6 +139,31 @@ class HelperSessions:
             yield
         finally:
             os.close(folder)
+
+
+def _locked_file(path: Path) -> int | None:
+    """A descriptor with the lock of this file; None if another process has it."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    if not os.fstat(lock).st_nlink:
+        # Removed since it was opened: the next one opens another file.
+        os.close(lock)
+        return None
+    return lock
+
+
+def _remove_unused(folder: Path) -> None:
+    for name in _names(folder):
+        with suppress(OSError):
+            if (lock := _locked_file(folder / name)) is not None:
+                try:
+                    (folder / name).unlink()
+                finally:
+                    os.close(lock)
 
 
 def _names(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import pwd
@@ -392,3 +393,36 @@ def test_a_job_has_one_recorded_terminal_at_a_time(
         sessions.claim_alone(42)
     os.close(first)
     os.close(sessions.claim_alone(42))
+
+
+def test_locks_of_ended_terminals_do_not_gather(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.helper.sessions._ALONE_S", 0.1)
+    monkeypatch.setattr("lattice.helper.sessions._MOST_ALONE", 4)
+    sessions = HelperSessions(folder / "sessions")
+    first = sessions.claim_alone(1)
+    for job in range(2, 30):
+        os.close(sessions.claim_alone(job))
+    assert len(list((folder / "sessions" / "recorded").iterdir())) <= 4
+    with pytest.raises(NoRoom):
+        sessions.claim_alone(1)
+    os.close(first)
+
+
+def test_the_lock_of_a_removed_file_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may be removed between its opening and its lock."""
+    sessions, path = HelperSessions(folder / "sessions"), folder / "sessions" / "recorded" / "42"
+    flock, removed = fcntl.flock, list[Path]()
+
+    def removed_before(lock: int, how: int) -> None:
+        if not removed:
+            removed.append(path)
+            path.unlink()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    lock = sessions.claim_alone(42)
+    assert removed
+    assert os.fstat(lock).st_ino == path.stat().st_ino
+    os.close(lock)
