@@ -29,7 +29,7 @@ from lattice.domain.recording import (
 from lattice.domain.recording_proof import recorded_session
 from lattice.domain.sealed import DataKey
 from lattice.domain.sensitive import SensitiveWork
-from lattice.domain.terminal import Errors, Exit, Output, Resize, write_message
+from lattice.domain.terminal import Errors, Exit, Output, Resize, StdinEnd, write_message
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.model import Ended, EndReason, Failure, Start
 from lattice.features.attach.node import recorder
@@ -261,6 +261,20 @@ async def test_the_first_output_after_a_pause_waits_for_no_other(
         await site.nodes.holders[SESSION].conduit.send(write_message(Output(b"o")))
     assert await shown(client, 10) == b"o" * 10
     assert len(await site.texts()) == before + 1
+
+
+async def test_what_is_typed_after_the_end_is_dropped_and_the_end_is_shown(site: Site) -> None:
+    """`lattice attach 7 -- echo hello` closes the input of a program that has ended."""
+    client = await site.entered()
+    site.objects.away = True
+    await client.type(b"exit 3")
+    await eventually_async(lambda: bool(site.nodes.agent._open[SESSION].recorder.has_end))
+    await client.conduit.send(write_message(StdinEnd()))
+    await asyncio.sleep(0.05)
+    site.objects.away = False
+    message = await client.read()
+    assert isinstance(message, Exit)
+    assert message.code == 3
 
 
 async def test_a_session_ends_with_its_recording_anchored(site: Site) -> None:

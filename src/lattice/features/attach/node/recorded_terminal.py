@@ -255,8 +255,8 @@ class RecordedTerminal:
         try:
             while True:
                 frame = await near.typed()
-                if frame[0] == FrameKind.END and self.recorder.is_ended:
-                    # The answer to the holder's end: it types nothing.
+                if self.recorder.has_end:
+                    # The program has ended: it reads nothing, but its holder waits for answers.
                     frame = frame[: _HEAD.size]
                 await self._record_typed(frame[_HEAD.size :])
                 await far.send(frame)

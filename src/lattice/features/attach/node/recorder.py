@@ -136,9 +136,14 @@ class Recorder:
         return self._is_over and self.stored_number == self._position.number - 1
 
     @property
+    def has_end(self) -> bool:
+        """True once its last event is known."""
+        return self._last_reason is not None
+
+    @property
     def is_ended(self) -> bool:
         """True once nothing more can be recorded."""
-        return self._last_reason is not None or bool(self.stopped)
+        return self.has_end or bool(self.stopped)
 
     def unstored(self) -> tuple[RecordedChunk, ...]:
         """The chunks on the disk that a server has to store, in order."""

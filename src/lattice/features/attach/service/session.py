@@ -68,7 +68,10 @@ _SLURM_S = 1.1
 _YOUNG_S = 60.0
 _PAUSES_S = (0.3, 0.7, 1.0, 2.0, 4.0)
 _PERMISSION = Permission.ATTACH_ALLOCATION
-_RECORDED = "A recorded terminal needs a job in a signed image, and a node that can record it."
+_RECORDED = (
+    "A job has one recorded terminal at a time, in an image that the site has signed. "
+    "An earlier one may take some seconds to end."
+)
 
 
 @dataclass(eq=False, slots=True)
