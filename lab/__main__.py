@@ -14,8 +14,10 @@ from lab.layout import DEFAULT_NAME
 from lab.login import can_log_in, log_in
 from lab.record_environments import record_environments
 from lab.record_slurm import record
+from lab.sensitive import VCLUSTER, serve_sensitive_work
 from lab.server import EXECUTABLE
 from lab.session import API_URL
+from lab.signed_image import mount_image, sign
 from lab.slurm_config import AUTHENTICATIONS
 from lab.slurm_root import RELEASES, default_authentication, default_release, slurm_root
 from lab.users import PEOPLE
@@ -83,7 +85,11 @@ def _parser() -> argparse.ArgumentParser:
 
     shell = verbs.add_parser("shell", help="a shell as somebody in the lab, logged in")
     shell.add_argument("user", nargs="?", default="alice", help=names)
+    shell.add_argument("--scope", action="append", default=[], help="such as sensitive:claim")
     shell.set_defaults(act=_shell)
+
+    sensitive = verbs.add_parser("sensitive", help="serve sensitive work, with a signed image")
+    sensitive.set_defaults(act=_sensitive)
 
     run = verbs.add_parser("run", help="a command as somebody in the lab")
     run.add_argument("user", help=f"{names}, or root")
@@ -163,10 +169,20 @@ def _vm(asked: argparse.Namespace) -> int:
 def _shell(asked: argparse.Namespace) -> NoReturn:
     lab = Lab.attach(asked.name)
     if can_log_in() and lab.servers:
-        log_in(lab.sessions, lab.network, asked.user)
+        log_in(lab.sessions, lab.network, asked.user, *asked.scope)
     settings = lab.layout.etc / "bashrc"
     settings.write_text(_SETTINGS)
     _become(*lab.sessions.argv(asked.user, ["bash", "--rcfile", str(settings), "-i"]))
+
+
+def _sensitive(asked: argparse.Namespace) -> int:
+    lab = Lab.attach(asked.name)
+    nodes = lab.slurm.nodes
+    sign(mount_image(lab, *nodes))
+    serve_sensitive_work(lab)
+    print(f"vCluster {VCLUSTER}; jobs that start on {', '.join(nodes)} run in a signed image.")
+    print("Next: `lab shell alice --scope sensitive:claim`, then `lattice admin claim n1`.")
+    return 0
 
 
 def _run(asked: argparse.Namespace) -> NoReturn:

@@ -49,7 +49,8 @@ def serve_sensitive_work(lab: Lab) -> dict[str, str]:
     for server in lab.servers:
         sections: dict[str, Any] = yaml.safe_load(before[server.name])
         view = {"name": VCLUSTER, "kind": "sensitive", "partition": VCLUSTER}
-        sections["vclusters"] = [*sections["vclusters"], view]
+        others = [each for each in sections["vclusters"] if each["name"] != VCLUSTER]
+        sections["vclusters"] = [*others, view]
         keys = str(site_keys_file(lab))
         sections["sensitive"] = {"bucket": SENSITIVE_BUCKET, "keys_file": keys}
         server.write_config(sections)

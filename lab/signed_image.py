@@ -19,9 +19,8 @@ _IMAGE = "tools.squashfs"
 _MOUNT = "/mnt"
 
 
-@contextmanager
-def mounted_image(lab: Lab, *nodes: str) -> Iterator[Path]:
-    """Every job of these nodes runs in it. It has one small file, and no signature yet."""
+def mount_image(lab: Lab, *nodes: str) -> Path:
+    """Every job that starts on these nodes runs in it. It has one small file, and no signature."""
     folder = lab.layout.home / _FOLDER
     folder.mkdir(mode=0o755, exist_ok=True)
     image = folder / _IMAGE
@@ -31,24 +30,28 @@ def mounted_image(lab: Lab, *nodes: str) -> Iterator[Path]:
             ["mksquashfs", content, str(image), "-noappend", "-quiet", "-no-progress"], check=True
         )
     image.chmod(0o644)
-    mounted = []
-    try:
-        for name in nodes:
-            words = ["-t", "squashfs", "-o", "loop,ro", f"/home/{_FOLDER}/{_IMAGE}", _MOUNT]
-            lab.node(name).run(["mount", *words])
-            mounted.append(lab.node(name))
-        yield image
-    finally:
-        for node in mounted:
-            node.run(["umount", "-l", _MOUNT], check=False)
-        for each in folder.iterdir():
-            each.unlink()
+    words = ["-t", "squashfs", "-o", "loop,ro", f"/home/{_FOLDER}/{_IMAGE}", _MOUNT]
+    for name in nodes:
+        lab.node(name).run(["mount", *words])
+    return image
 
 
 def sign(image: Path) -> None:
     """With the key that the lab's helpers trust."""
     signature = IMAGE_KEY.sign(signed_text(hashlib.sha256(image.read_bytes()).digest()))
     image.with_name(f"{image.name}.sig").write_bytes(base64.b64encode(signature))
+
+
+@contextmanager
+def mounted_image(lab: Lab, *nodes: str) -> Iterator[Path]:
+    """The same, for a while."""
+    try:
+        yield mount_image(lab, *nodes)
+    finally:
+        for name in nodes:
+            lab.node(name).run(["umount", "-l", _MOUNT], check=False)
+        for each in (lab.layout.home / _FOLDER).iterdir():
+            each.unlink()
 
 
 @contextmanager
