@@ -11,12 +11,11 @@ from pathlib import Path
 import msgspec
 
 from lab.laboratory import Lab
-from lab.sensitive import VCLUSTER, site_keys_file
-from lattice.adapters.sitekeys.file import FileSiteKeys
+from lab.sensitive import VCLUSTER, site_key
 from lattice.domain.cluster_record import CLUSTER_KEY
-from lattice.domain.sealed import DataKey, binding
-from lattice.domain.site_keys import WrappedKey
+from lattice.domain.sealed import KEY_ID_BYTES, DataKey, binding, open_part
 from lattice.foundation.data_keys import KEYS, KeyRecord
+from tests.e2e.attached import Attached
 from tests.e2e.people import Person
 from tests.eventually import eventually
 
@@ -49,6 +48,27 @@ def sensitive_job(lab: Lab, alice: Person, wrap: str) -> int:
     job: int = lab.sbatch("alice", *sensitive_options(alice), wrap=wrap)
     lab.wait_job_state(job, "RUNNING")
     return job
+
+
+@contextmanager
+def recorded_terminal(lab: Lab, alice: Person, job: int) -> Iterator[Attached]:
+    """A shell in her job. The first key makes the agent start itself anew: then she tries again."""
+    client = eventually(lambda: _opened(lab, alice, job), lambda found: found is not None)
+    assert client is not None
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _opened(lab: Lab, alice: Person, job: int) -> Attached | None:
+    client = Attached(lab, alice, job, command=["sh", "-i"])
+    try:
+        assert client.word("opened")["recorded"] is True
+    except AssertionError:
+        client.close()
+        return None
+    return client
 
 
 def key_records(lab: Lab) -> dict[str, KeyRecord]:
@@ -85,13 +105,13 @@ def spooled(lab: Lab, node: str, job: int) -> list[Path]:
     return [*logs.glob(f"{job}-*/*")]
 
 
-async def data_key(lab: Lab, ref: str) -> tuple[str, DataKey]:
+def data_key(lab: Lab, ref: str) -> tuple[str, DataKey]:
     """The cluster, and the key of an allocation as a server has it."""
     record = key_records(lab)[ref]
     cluster = json.loads(lab.etcd.ctl("get", "--print-value-only", _ROOT + CLUSTER_KEY))["id"]
     bound = binding("lattice data key 1", cluster, ref)
-    keys = FileSiteKeys(site_keys_file(lab))
-    secret = await keys.unwrap(WrappedKey(record.site_key, record.secret), bound)
+    wrapping = DataKey(bytes(KEY_ID_BYTES), bytes.fromhex(site_key(record.site_key)))
+    secret = open_part(wrapping, bound, record.secret)
     return cluster, DataKey(bytes.fromhex(record.id), secret)
 
 
