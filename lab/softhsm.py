@@ -5,7 +5,6 @@ The module is a copy, so that a story can break it and takes nothing from the ma
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from lab.command import LabError
 from lab.files import give, owned_folder
 from lab.layout import Layout
 from lab.other_python import LAB_PYTHON
-from lab.room import Room, become
+from lab.room import Room
 from lab.users import SERVER_USER
 from lattice.adapters.sitekeys.pkcs11 import Pkcs11SiteKeys, Token
 
@@ -54,7 +53,7 @@ class SoftHsm:
             "pkcs11_key": FIRST_KEY,
         }
 
-    def make(self) -> None:
+    async def make(self) -> None:
         """The token and its key, anew."""
         shutil.rmtree(self.folder, ignore_errors=True)
         owned_folder(self.folder, SERVER_USER)
@@ -67,15 +66,18 @@ class SoftHsm:
         words = ("softhsm2-util", "--init-token", "--free", "--label", LABEL)
         pins = ("--so-pin", _PIN, "--pin", _PIN)
         self._room.run([*words, *pins], user=SERVER_USER, env=self.environment)
-        self.make_key(FIRST_KEY)
+        await self.make_key(FIRST_KEY)
 
-    def make_key(self, name: str) -> None:
+    async def make_key(self, name: str) -> None:
         """An AES key that never leaves the token."""
         token = Token(self.module, LABEL, self.pin_file, name)
         settings = (f"{name}={value}" for name, value in self.environment.items())
         program = (str(LAB_PYTHON), "-m", "lattice.adapters.sitekeys.pkcs11_process")
-        argv = (*become(SERVER_USER), "env", *settings, *program)
-        asyncio.run(Pkcs11SiteKeys(token, within_s=60, argv=argv).create(name))
+        argv = ("env", *settings, *program)
+        await Pkcs11SiteKeys(token, within_s=60, argv=argv).create(name)
+        # The account of the servers can't reach this Python outside of their room.
+        for each in self._tokens.rglob("*"):
+            give(each, SERVER_USER)
 
     def take_away(self) -> None:
         """As if somebody pulled the token out."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from lab.doorway import Doorway
 from lab.laboratory import Lab
 from lab.sensitive import FIRST_SITE_KEY, write_site_keys
 from lab.softhsm import FIRST_KEY, SoftHsm
+from lattice.adapters.objects.s3 import S3ObjectStore
 from lattice.foundation.data_keys import ENDED_S
 from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person
@@ -129,11 +130,11 @@ async def test_the_key_of_the_site_is_exchanged_while_servers_run(
             assert _at_each_server(lab, alice, job, writer) == whole
 
 
-@contextmanager
-def _served_by_token(lab: Lab) -> Iterator[SoftHsm]:
+@asynccontextmanager
+async def _served_by_token(lab: Lab) -> AsyncIterator[SoftHsm]:
     """The servers while a token has the keys of the site, in place of the file."""
     token = SoftHsm(lab.layout, lab.control.machine)
-    token.make()
+    await token.make()
     before = {each: each.config_file.read_text() for each in lab.servers}
     try:
         for server, text in before.items():
@@ -167,46 +168,51 @@ async def test_while_the_token_is_away_nothing_is_plain_and_nothing_is_lost(
     sensitive_lab: Lab, doorway: Doorway, tmp_path: Path
 ) -> None:
     lab, bucket = sensitive_lab, sensitive_bucket(doorway, tmp_path)
-    with _served_by_token(lab) as token, claimed(lab) as alice:
-        first = sensitive_job(lab, alice, script(_MARKER, 300))
-        lab.wait_job_state(first, "COMPLETED")
-        assert key_record(lab, first)[1].site_key == FIRST_KEY
-        objects = await summed_up(bucket, first)
-        assert all(body.endswith(b"LATSEAL1") for body in objects.values())
-        eventually(lambda: _forgotten(lab), patience_s=_FORGET_S)
-        whole = [list(range(300))] * len(lab.servers)
-        assert _at_each_server(lab, alice, first, _MARKER) == whole
+    async with _served_by_token(lab) as token:
+        with claimed(lab) as alice:
+            await _stays_sealed(lab, bucket, token, alice)
 
-        for take_away, put_back in _WAYS.values():
-            alice.logged_in("sensitive:claim")
-            running = sensitive_job(lab, alice, script("running", 150, pause_s=0.2))
-            eventually(lambda job=running: "running.0 0 " in alice.tries("logs", str(job)).out)
-            take_away(token)
-            try:
-                waiting = sensitive_job(lab, alice, script(_MARKER, 20, pause_s=0.5))
-                said = eventually(
-                    lambda job=waiting: alice.tries("logs", str(job)),
-                    lambda seen: "token" in seen.out + seen.err,
-                )
-                assert _MARKER not in said.out
-                lab.wait_job_state(waiting, "COMPLETED")
-                assert spooled(lab, "n1", waiting) == []
-                # Its agent has the key of a job that ran before.
-                eventually(
-                    lambda job=running: numbers(
-                        alice.tries("logs", str(job)).out.splitlines(), "running"
-                    ),
-                    lambda seen: len(seen) == 150,
-                )
-            finally:
-                put_back(token)
-            for job, writer, count in ((waiting, _MARKER, 20), (running, "running", 150)):
-                found = eventually(
-                    lambda job=job, writer=writer: numbers(
-                        alice.tries("logs", str(job), "--prefix", "none").out.splitlines(), writer
-                    ),
-                    lambda seen, count=count: len(seen) == count,
-                )
-                assert found == list(range(count))
-                objects = await summed_up(bucket, job)
-                assert all(body.endswith(b"LATSEAL1") for body in objects.values())
+
+async def _stays_sealed(lab: Lab, bucket: S3ObjectStore, token: SoftHsm, alice: Person) -> None:
+    first = sensitive_job(lab, alice, script(_MARKER, 300))
+    lab.wait_job_state(first, "COMPLETED")
+    assert key_record(lab, first)[1].site_key == FIRST_KEY
+    objects = await summed_up(bucket, first)
+    assert all(body.endswith(b"LATSEAL1") for body in objects.values())
+    eventually(lambda: _forgotten(lab), patience_s=_FORGET_S)
+    whole = [list(range(300))] * len(lab.servers)
+    assert _at_each_server(lab, alice, first, _MARKER) == whole
+
+    for take_away, put_back in _WAYS.values():
+        alice.logged_in("sensitive:claim")
+        running = sensitive_job(lab, alice, script("running", 150, pause_s=0.2))
+        eventually(lambda job=running: "running.0 0 " in alice.tries("logs", str(job)).out)
+        take_away(token)
+        try:
+            waiting = sensitive_job(lab, alice, script(_MARKER, 20, pause_s=0.5))
+            said = eventually(
+                lambda job=waiting: alice.tries("logs", str(job)),
+                lambda seen: "token" in seen.out + seen.err,
+            )
+            assert _MARKER not in said.out
+            lab.wait_job_state(waiting, "COMPLETED")
+            assert spooled(lab, "n1", waiting) == []
+            # Its agent has the key of a job that ran before.
+            eventually(
+                lambda job=running: numbers(
+                    alice.tries("logs", str(job)).out.splitlines(), "running"
+                ),
+                lambda seen: len(seen) == 150,
+            )
+        finally:
+            put_back(token)
+        for job, writer, count in ((waiting, _MARKER, 20), (running, "running", 150)):
+            found = eventually(
+                lambda job=job, writer=writer: numbers(
+                    alice.tries("logs", str(job), "--prefix", "none").out.splitlines(), writer
+                ),
+                lambda seen, count=count: len(seen) == count,
+            )
+            assert found == list(range(count))
+            objects = await summed_up(bucket, job)
+            assert all(body.endswith(b"LATSEAL1") for body in objects.values())
