@@ -65,8 +65,8 @@ def seeds() -> Iterable[bytes]:
     yield b"V" + bytes((0, 0, 1, 1, 2, 9)) + b"LATREC01"
     yield b"D" + WHOLE.end.detail.encode()
     yield b"D" + WHOLE.removal(30).detail.encode()
-    for event in (WHOLE.end, WHOLE.removal(30)):
-        yield b"E" + b"0" * 64 + b" " + encode(entry_of(event, 1, _NOW)) + b"\n"
+    for named in (WHOLE.end, WHOLE.removal(30)):
+        yield b"E" + b"0" * 64 + b" " + encode(entry_of(named, 1, _NOW)) + b"\n"
     yield b"K" + WHOLE.keys[2].encode()
 
 
