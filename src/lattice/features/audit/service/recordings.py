@@ -24,8 +24,8 @@ from lattice.domain.recording_proof import (
 )
 from lattice.foundation.recording_store import RecordingStore
 
-PATIENCE_S = 600.0
-"""What is not checked after this time is not checked. The caller waits a little longer."""
+PATIENCE_S = 240.0
+"""What is left after this time is not checked: a proxy of the site may wait for five minutes."""
 _LATE = "it would take too long: name a later day with --since"
 
 
