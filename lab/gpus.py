@@ -102,6 +102,10 @@ class NvmlState:
     def init_fails(self, code: int) -> None:
         self._add(f"init {code}")
 
+    def hang(self, seconds: int) -> None:
+        """Every call waits so long first."""
+        self._add(f"hang {seconds}")
+
     def init_works(self) -> None:
         self._add("init 0")
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lattice.adapters.guest_ssh import BadGuest
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
+from lattice.agent.guest_address import guest_address
 from lattice.agent.sections import AgentConfig, SpireSection
 from lattice.base.config import ConfigReport, load, refused
 from lattice.base.metrics_endpoint import local_metrics_address
@@ -104,6 +106,7 @@ def _completed(
     if (config.bootstrap.cert is None) != (config.bootstrap.key is None):
         report.problem("bootstrap", "cert and key go together")
     _check_measuring(config, report)
+    _check_slices(config, report)
     beside = tuple(f"{address.rpartition(':')[0]}:{_LINK_PORT}" for address in enrol_at)
     return AgentSettings(
         config=config,
@@ -165,6 +168,23 @@ def _check_measuring(config: AgentConfig, report: ConfigReport) -> None:
             checked_write_url(config.telemetry.remote_write)
     except BadWriteUrl as fault:
         report.problem("telemetry.remote_write", str(fault))
+
+
+def _check_slices(config: AgentConfig, report: ConfigReport) -> None:
+    names: set[str] = set()
+    gpus: set[int] = set()
+    for index, each in enumerate(config.slices):
+        at = f"slices[{index}]"
+        try:
+            guest_address(each)
+        except BadGuest as fault:
+            report.problem(at, str(fault))
+        if each.name in names:
+            report.problem(at, f"{each.name!r} names two slices")
+        if gpus.intersection(each.gpus):
+            report.problem(at, "one of its gpus is in another slice too")
+        names.add(each.name)
+        gpus.update(each.gpus)
 
 
 def _addresses(path: str, texts: Sequence[str], port: int, report: ConfigReport) -> tuple[str, ...]:

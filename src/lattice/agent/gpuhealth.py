@@ -47,6 +47,11 @@ class GpuHealthWatch:
     def current(self) -> NodeHealth:
         return self._health
 
+    def served_cards(self) -> frozenset[str]:
+        """The UUIDs of the cards that answered the last reading."""
+        cards = self.last.cards if self.last is not None else ()
+        return frozenset(each.uuid for each in cards if each.uuid and not each.lost)
+
     async def run(self) -> None:
         """Run until cancelled."""
         while True:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.base.logsection import LogSection
-from lattice.base.setting import setting
+from lattice.base.setting import required, setting
 from lattice.domain.spiffe import DEFAULT_PATH
 from lattice.observe.thresholds import Thresholds
 
@@ -107,6 +107,27 @@ class GpusSection:
         (),
         "What each of Slurm's GPU numbers on this node is, in their order: `/dev/nvidia3`, or the "
         "UUID of a card or of a MIG instance. Empty: the number is that of `/dev/nvidiaN`.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSection:
+    name: str = required("Its name, as owners see it.")
+    gpus: tuple[int, ...] = required(
+        "Its GPUs by Slurm's numbers on this node. A job is in the slice if it has all of them."
+    )
+    address: str = required("The guest's SSH server, `10.0.8.2` or `10.0.8.2:22`.")
+    host_key: str = required("The guest's host key, `ssh-ed25519 AAAA…`.")
+    key_file: Path = required("The agent's private key for the guest.")
+    user: str = setting("lattice", "The guest's account whose key forces the reading program.")
+    timeout_s: float = setting(
+        3.0, "How long a guest may take, until that is told.", least=0.5, most=10
+    )
+    cards: tuple[str, ...] = setting(
+        (), "The UUIDs of its GPUs. Empty: those that its guest reports."
+    )
+    card_memory_gb: float | None = setting(
+        None, "Memory of each of its GPUs in the guest, GiB. Not set: it is not checked.", least=1
     )
 
 
@@ -229,6 +250,9 @@ class AgentConfig:
         AlertsSection(), "From where on those who watch a job are told."
     )
     gpus: GpusSection = setting(GpusSection(), "Which GPU is which.")
+    slices: tuple[SliceSection, ...] = setting(
+        (), "Virtual machines on this node with GPUs of their own. Their guests measure the jobs."
+    )
     metrics: MetricsSection = setting(
         MetricsSection(), "The same for a scraper on this node, and the agent's own figures."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import resource
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lattice.adapters.helper.counters import HelperCounterLine
@@ -13,13 +13,14 @@ from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
 from lattice.agent.gpuhealth import GpuHealthWatch
 from lattice.agent.sections import AlertsSection
+from lattice.agent.slices import SliceParts, SliceReader
 from lattice.base.clock import Clock
 from lattice.base.metrics_endpoint import MetricsEndpoint, local_metrics_address
 from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import MetricKind
-from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.metric import MetricKind, MetricReading
+from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.domain.stream import Serve, StreamKind
 from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.keeper import LinkLine
@@ -102,10 +103,12 @@ class TelemetryParts:
             leaps=lambda: self.time.leaps,
         )
         self.reloads = (Reload("alerts", self._judge_by),)
+        self.slices = _slices(settings, self.gpu_health, clock)
+        self.slice_reader = SliceReader(self.slices, self.job_settings.gpus_of, self._read_host)
         plan = Plan(self.job_settings.interval_s)
         self.sampling = Sampling(
             jobs,
-            lambda wanted: self._registry.read(wanted, patience_s=_PATIENCE_S),
+            self.slice_reader.read,
             self.time,
             plan,
             (self.snapshots, Waiting(self.buffer)),
@@ -114,6 +117,11 @@ class TelemetryParts:
         self.sendings = self._sendings(config.remote_write, linked, plan, share)
         self.feed = MetricFeed(self.snapshots, self.sampling)
         self._metrics_address = local_metrics_address(settings.config.metrics.listen)
+
+    async def _read_host(
+        self, jobs: Sequence[NodeJob]
+    ) -> Mapping[JobIdentity, tuple[MetricReading, ...]]:
+        return await self._registry.read(jobs, patience_s=_PATIENCE_S)
 
     @property
     def serving(self) -> dict[StreamKind, Serve]:
@@ -126,6 +134,8 @@ class TelemetryParts:
                 yield Loop(f"telemetry sending {each.route}", each.run, OnFailure.RESTART)
             yield Loop("telemetry told", self.job_settings.run, OnFailure.RESTART)
         yield Loop("gpu health", self.gpu_health.run, OnFailure.RESTART)
+        if self.slices.guests:
+            yield Loop("slices", self.slices.run, OnFailure.RESTART)
         if self._metrics_address is not None:
             endpoint = MetricsEndpoint(self._metrics_address, self.metrics_page)
             yield Loop("metrics door", endpoint.run, OnFailure.RESTART)
@@ -221,6 +231,11 @@ def _registry(
     probes = known_probes(site)
     apart = [nvidia, *(each for each in probes if each.own_thread)]
     return Registry(apart, clock, together=[each for each in probes if not each.own_thread])
+
+
+def _slices(settings: AgentSettings, health: GpuHealthWatch, clock: Clock) -> SliceParts:
+    config = settings.config
+    return SliceParts(config.slices, config.state_dir / "slices", health.served_cards, clock)
 
 
 class Waiting:

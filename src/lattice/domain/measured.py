@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from lattice.domain.metric import Absence, Labels, MetricReading, Provenance, Sample
+from lattice.domain.metric import (
+    Absence,
+    Labels,
+    MetricReading,
+    NotMeasured,
+    Provenance,
+    Sample,
+)
 from lattice.domain.nodejobs import JobIdentity
 
 NOT_MEASURED = "not measured on this node"
@@ -37,9 +44,13 @@ class JobSnapshot:
 
     def __post_init__(self) -> None:
         by_metric: dict[str, list[Sample]] = {}
+        sources = set()
         for each in self.readings:
             if isinstance(each, Sample):
                 by_metric.setdefault(each.metric, []).append(each)
+                sources.add(each.source)
+        if Provenance.SLICE_GUEST in sources and len(sources) > 1:
+            raise NotMeasured("values of a slice's guest and of its host for one job")
         whole = {metric: tuple(samples) for metric, samples in by_metric.items()}
         object.__setattr__(self, "_by_metric", whole)
 
@@ -163,7 +174,8 @@ def shown_of(
 
 
 def _same(samples: Iterable[Sample], as_: Sample) -> Sample | None:
-    return next((each for each in samples if each.labels == as_.labels), None)
+    found = (each for each in samples if each.labels == as_.labels and each.source is as_.source)
+    return next(found, None)
 
 
 def _rate(showing: Showing, before: Sample | None, now: Sample) -> ShownReading:

@@ -46,6 +46,7 @@ RESTARTED = (
     "reload",
     "renewals",
     "self check",
+    "slices",
     "telemetry",
     "telemetry sending over servers",
     "telemetry sending straight",
@@ -99,6 +100,8 @@ def configured(folder: Path) -> Any:
         f"slurmd: {{spool_dir: {folder}}}\n"
         f"metrics: {{listen: 'unix:{folder}/metrics.sock'}}\n"
         f"jobs: {{socket: {folder}/job.sock}}\n"
+        f"slices: [{{name: a, gpus: [0], address: 127.0.0.1:9, host_key: ssh-ed25519 {'A' * 68}, "
+        f"key_file: {folder}/n1.key}}]\n"
         f"telemetry: {{remote_write: 'http://{_NOBODY}/api/v1/write'}}\n"
     )
     return load_agent_config(folder / "agent.yaml", {}, {})

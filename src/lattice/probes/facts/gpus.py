@@ -17,7 +17,7 @@ from lattice.probes.kernel_files import names_in, read_text
 
 _UUID = re.compile(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]{8,64})\s*")
 _WIDEST = 64
-_HEALTH_NAMES = {
+HEALTH_NAMES = {
     HealthState.HEALTHY: "ok",
     HealthState.WARNING: "warning",
     HealthState.FAILURE: "failure",
@@ -69,8 +69,8 @@ def _judged(card: CardCondition, reading: GpuReading, node: NodeHealth) -> tuple
     lasting = [each for each in node.words if card.uuid in each]
     reasons = "; ".join(dict.fromkeys((*alone.words, *lasting)))
     if alone.health is HealthState.HEALTHY and lasting:
-        return _HEALTH_NAMES[HealthState.WARNING], reasons
-    return _HEALTH_NAMES.get(alone.health, ""), reasons
+        return HEALTH_NAMES[HealthState.WARNING], reasons
+    return HEALTH_NAMES.get(alone.health, ""), reasons
 
 
 class Widths:

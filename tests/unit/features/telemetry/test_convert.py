@@ -48,6 +48,8 @@ from lattice.wire.v1 import telemetry_pb2 as pb
 T0_MS = 1_794_702_411_000
 T0 = T0_MS / 1000
 SOURCES = st.sampled_from([each for each in Provenance if each is not Provenance.UNAVAILABLE])
+OF_A_HOST = SOURCES.filter(lambda each: each is not Provenance.SLICE_GUEST)
+"""A job is measured in a slice's guest or outside, never both."""
 WORDS = st.text(
     st.characters(min_codepoint=32, max_codepoint=0x2FF).filter(str.isprintable),
     min_size=1,
@@ -67,10 +69,10 @@ def value_of(metric: str) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def samples(draw: Any) -> Sample:
+def samples(draw: Any, sources: st.SearchStrategy[Provenance] = SOURCES) -> Sample:
     metric = draw(METRICS)
     labels = draw(labels_of(metric))
-    return Sample(metric, draw(value_of(metric)), draw(MOMENTS), draw(SOURCES), labels)
+    return Sample(metric, draw(value_of(metric)), draw(MOMENTS), draw(sources), labels)
 
 
 @st.composite
@@ -200,7 +202,13 @@ IDENTITY = JobIdentity("", 7, 0, T0)
 
 
 @given(
-    st.lists(st.one_of(samples(), ABSENCES), max_size=6, unique_by=lambda r: (r.metric, r.labels))
+    st.sampled_from([OF_A_HOST, st.just(Provenance.SLICE_GUEST)]).flatmap(
+        lambda sources: st.lists(
+            st.one_of(samples(sources), ABSENCES),
+            max_size=6,
+            unique_by=lambda r: (r.metric, r.labels),
+        )
+    )
 )
 def test_a_snapshot_comes_out_as_it_went_in(readings: list[Any]) -> None:
     snapshot = JobSnapshot(IDENTITY, T0 + 30, 30.0, tuple(readings))
@@ -211,6 +219,14 @@ def reading(**other: Any) -> pb.SnapshotTold:
     given = {"metric": "threads", "source": "host_local_probe", "value": 1.0, "time": T0, **other}
     told = pb.ReadingTold(**given)
     return pb.SnapshotTold(began=T0, time=T0, resolution_s=1.0, readings=[told])
+
+
+@pytest.mark.spec("SRC-3")
+def test_a_snapshot_with_values_of_a_guest_and_of_its_host_is_refused() -> None:
+    told = reading()
+    told.readings.add(metric="processes", source="slice_guest", value=1.0, time=T0)
+    with pytest.raises(BadSnapshot, match="guest and of its host"):
+        snapshot_of(told, 7)
 
 
 def lacking(*labels: tuple[str, str]) -> pb.SnapshotTold:

@@ -164,7 +164,10 @@ def snapshot_of(message: pb.SnapshotTold, job_id: int) -> JobSnapshot:
                 raise BadSnapshot(f"{metric} is told twice")
             readings[key] = reading
     identity = JobIdentity("", job_id, 0, message.began)
-    return JobSnapshot(identity, message.time, message.resolution_s, tuple(readings.values()))
+    try:
+        return JobSnapshot(identity, message.time, message.resolution_s, tuple(readings.values()))
+    except NotMeasured as fault:
+        raise BadSnapshot(str(fault)) from None
 
 
 def _reading_of(metric: str, message: pb.ReadingTold) -> MetricReading:

@@ -1,0 +1,143 @@
+"""GPU slices: virtual machines with GPUs of their own, and where a job is measured. Pure.
+
+A job that has the GPUs of a slice runs in the slice's guest. Only the guest can measure it: the
+host's driver has given the GPU away, and what the host counts is the virtual machine. So readings
+have two types. `HostReadings` refuses a value from a guest, and a value of a slice's GPU.
+`SliceReadings` refuses every value that is not from a guest. Nothing else is accepted for a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from lattice.domain.metric import (
+    CATALOGUE,
+    Absence,
+    MetricReading,
+    Provenance,
+    Sample,
+)
+
+GPUS_UNKNOWN = "which GPUs Slurm gave the job is not known yet, so neither is where it runs"
+PART_OF_A_SLICE = "the job has only some GPUs of the slice {name}: its guest serves others too"
+PARTLY_IN_A_SLICE = "the job has GPUs inside a slice and outside: no place measures all of it"
+CARD_OF_A_SLICE = "this GPU is in a slice: only its guest can measure it"
+
+
+class HostValueOnSlice(ValueError):
+    """A value of the host for a job in a slice, or the other way round: a defect in the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """The job runs on the node itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSlices:
+    """The job runs in these slices, and has all of their GPUs."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """It is not known where the job runs, or it runs where nothing can measure it alone."""
+
+    reason: str
+
+
+JobSite: TypeAlias = OnHost | InSlices | Unplaced
+
+
+@dataclass(frozen=True, slots=True)
+class SliceGpus:
+    """A slice and its GPUs, by Slurm's numbers on the node."""
+
+    name: str
+    gpus: tuple[int, ...]
+
+
+def site_of(gpus: tuple[int, ...] | None, slices: Sequence[SliceGpus]) -> JobSite:
+    """Where a job with these GPUs runs; None: they are not known yet."""
+    if not slices:
+        return OnHost()
+    if gpus is None:
+        return Unplaced(GPUS_UNKNOWN)
+    wanted = set(gpus)
+    inside = [each for each in slices if wanted.intersection(each.gpus)]
+    if not inside:
+        return OnHost()
+    for each in inside:
+        if not wanted.issuperset(each.gpus):
+            return Unplaced(PART_OF_A_SLICE.format(name=each.name))
+    if wanted.difference(*(each.gpus for each in inside)):
+        return Unplaced(PARTLY_IN_A_SLICE)
+    return InSlices(tuple(each.name for each in inside))
+
+
+@dataclass(frozen=True, slots=True)
+class HostReadings:
+    """Readings of a job on the node itself. Raises `HostValueOnSlice`."""
+
+    readings: tuple[MetricReading, ...]
+    slice_cards: AbstractSet[str] = field(default=frozenset(), repr=False)
+    """The UUIDs of the GPUs that are in slices."""
+
+    def __post_init__(self) -> None:
+        for each in self.readings:
+            if not isinstance(each, Sample):
+                continue
+            if each.source is Provenance.SLICE_GUEST:
+                raise HostValueOnSlice(f"{each.metric} of a guest for a job on the host")
+            if self.slice_cards and each.label("gpu_uuid") in self.slice_cards:
+                raise HostValueOnSlice(f"{each.metric} of the host for a GPU in a slice")
+
+
+def without_slice_cards(
+    readings: Iterable[MetricReading], cards: AbstractSet[str]
+) -> Iterable[MetricReading]:
+    """The readings, with an absence instead of each value of a GPU in a slice."""
+    if not cards:
+        return readings
+    return (
+        Absence(each.metric, CARD_OF_A_SLICE, "", each.labels)
+        if isinstance(each, Sample) and each.label("gpu_uuid") in cards
+        else each
+        for each in readings
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReadings:
+    """Readings of a job in slices. Raises `HostValueOnSlice`."""
+
+    readings: tuple[MetricReading, ...]
+
+    def __post_init__(self) -> None:
+        for each in self.readings:
+            if isinstance(each, Sample) and each.source is not Provenance.SLICE_GUEST:
+                raise HostValueOnSlice(f"{each.metric} of {each.source.value} for a slice")
+
+
+JobReadings: TypeAlias = HostReadings | SliceReadings
+
+
+def nothing_measured(reason: str, last_error: str = "") -> SliceReadings:
+    """An absence for every metric: no place may measure the job."""
+    return SliceReadings(tuple(Absence(each, reason, last_error) for each in CATALOGUE))
+
+
+class SliceState(StrEnum):
+    """Whether the guest of a slice reports."""
+
+    UNKNOWN = "unknown"
+    """It was not asked yet."""
+    HEALTHY = "healthy"
+    WARNING = "warning"
+    """It reports, and something in the report is wrong."""
+    UNAVAILABLE = "unavailable"

@@ -1,0 +1,87 @@
+"""A job in a GPU slice: its figures come from the guest over SSH, and never from the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lab.files import give
+from lab.gpus import uuid_of
+from lab.laboratory import Lab
+from lab.slice_guest import SliceGuest, slice_guest
+from lab.slurm_config import GPUS
+from lab.users import AGENT_USER
+from lattice.adapters import guest_ssh
+from tests.e2e.people import Person
+from tests.e2e.topped import cell, debugged, top
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.lab
+SLEEP = "sleep 600"
+NODE = "n1"
+FIRST_CARD = 40
+"""The cards of the guest have other UUIDs than those that the node's driver serves."""
+
+
+@contextmanager
+def slice_on(lab: Lab) -> Iterator[SliceGuest]:
+    """All GPUs of the node are in one slice while the context lasts."""
+    agent = lab.slurm.nodes[NODE].agent
+    folder = lab.layout.state / "slice"
+    namespace = lab.layout.network_namespace(NODE)
+    with slice_guest(folder, f"sl-{lab.layout.name}", 1, cards=GPUS, host=namespace) as guest:
+        for card in range(GPUS):
+            guest.nvml.card(card, uuid=uuid_of(FIRST_CARD + card), utilization=41, power=123_000)
+        key = agent.folder / "slice.key"
+        key.write_bytes(guest.key_file.read_bytes())
+        key.chmod(0o600)
+        give(key, AGENT_USER)
+        agent.changes["slices"] = [
+            {
+                "name": "blue",
+                "gpus": list(range(GPUS)),
+                "address": guest.address,
+                "host_key": guest.host_key,
+                "key_file": str(key),
+                "user": "root",
+            }
+        ]
+        agent.stop()
+        try:
+            agent.start()
+            yield guest
+        finally:
+            agent.changes.pop("slices")
+            agent.stop()
+            agent.start()
+
+
+def values(answer: dict[str, Any], metric: str) -> set[float]:
+    cells = (each for row in answer.get("rows", ()) for each in row["cells"])
+    return {each["value"] for each in cells if each["metric"] == metric} - {None}
+
+
+@pytest.mark.story
+@pytest.mark.spec("SRC-3", "SLICE-1")
+def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person) -> None:
+    asked = ("-w", NODE, f"--gres=gpu:{GPUS}")
+    with slice_on(lab) as guest, debugged(lab, alice, *asked, wrap=SLEEP) as job:
+        answer = eventually(
+            lambda: top(alice, job, "--per-gpu"),
+            lambda seen: len(values(seen, "gpu_utilization")) > 0,
+        )
+        assert values(answer, "gpu_utilization") == {41.0}
+        shown = {each["gpu_uuid"] for each in answer["rows"]} - {""}
+        assert shown == {uuid_of(FIRST_CARD + card) for card in range(GPUS)}
+        assert answer["origin"]["source"] == "slice_guest"
+        assert "source: slice_guest" in alice.tries("top", str(job), "--once").out
+        guest.stop()
+        silent = eventually(
+            lambda: top(alice, job, "--per-node"),
+            lambda seen: cell(seen, "gpu_utilization", NODE).get("reason") == guest_ssh.REFUSED,
+        )
+        assert values(silent, "gpu_utilization") == set()
+        assert values(silent, "cpu_utilization") == set()
