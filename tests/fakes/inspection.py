@@ -17,10 +17,10 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
-    KeptFacts,
     LockFacts,
     ProcessFacts,
     ReplicaFacts,
+    RetentionFacts,
     RightFacts,
     SchemaFacts,
     SignInFacts,
@@ -72,7 +72,7 @@ def sound_facts(now: datetime = NOW) -> dict[str, Any]:
         "archive_lock": LockFacts(
             bucket="site-audit", lock=ObjectLock(LockMode.COMPLIANCE, 2555), least_days=2555
         ),
-        "sensitive_lock": KeptFacts(
+        "sensitive_lock": RetentionFacts(
             bucket="site-sensitive", lock=ObjectLock(), removed_days=90
         ),
         "state_folder": folder,
@@ -138,7 +138,7 @@ class InMemoryInspection:
     async def archive_lock(self) -> LockFacts:
         return await self._of("archive_lock")
 
-    async def sensitive_lock(self) -> KeptFacts:
+    async def sensitive_lock(self) -> RetentionFacts:
         return await self._of("sensitive_lock")
 
     async def state_folder(self) -> FolderFacts:

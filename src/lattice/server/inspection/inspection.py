@@ -25,10 +25,10 @@ from lattice.features.doctor.service.facts import (
     CertificateFacts,
     ControllerFacts,
     FolderFacts,
-    KeptFacts,
     LockFacts,
     ProcessFacts,
     ReplicaFacts,
+    RetentionFacts,
     RightFacts,
     SchemaFacts,
     SignInFacts,
@@ -161,7 +161,7 @@ class ServerInspection:
         least = config.audit.retention_days
         return LockFacts(bucket=reader.bucket, lock=await reader.read(), least_days=least)
 
-    async def sensitive_lock(self) -> KeptFacts:
+    async def sensitive_lock(self) -> RetentionFacts:
         config = self._ground.config
         reader = open_sensitive_lock(config, self._base.clock)
         if reader is None:
@@ -169,7 +169,7 @@ class ServerInspection:
         shortest = config.logs.rules.shortest
         if not shortest:
             raise NotUsed("no retention is set (logs.retention_days): nothing is removed")
-        return KeptFacts(bucket=reader.bucket, lock=await reader.read(), removed_days=shortest)
+        return RetentionFacts(bucket=reader.bucket, lock=await reader.read(), removed_days=shortest)
 
     async def state_folder(self) -> FolderFacts:
         single = self._ground.config.single

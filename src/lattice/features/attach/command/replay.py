@@ -118,7 +118,7 @@ def _chosen(shell: Shell, name: str) -> str:
     if len(found) > 1:
         shell.write(_listed(shell, found))
         raise UsageError(
-            f"{name} has {len(found)} recordings.",
+            f"Job {name} has {len(found)} recordings.",
             hint="Name one of the sessions above: `lattice replay SESSION`.",
         )
     return next(iter(found))

@@ -76,7 +76,7 @@ class LockFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFacts:
+class RetentionFacts:
     """The object lock of the bucket of sensitive work, and when Lattice removes from it."""
 
     bucket: str
@@ -212,7 +212,7 @@ class Inspection(Protocol):
     async def archive_lock(self) -> LockFacts:
         """The object lock of the audit log's own bucket. Raises `NotUsed` if it has none."""
 
-    async def sensitive_lock(self) -> KeptFacts:
+    async def sensitive_lock(self) -> RetentionFacts:
         """The lock of the bucket of sensitive work. Raises `NotUsed` if nothing is removed."""
 
     async def state_folder(self) -> FolderFacts: ...

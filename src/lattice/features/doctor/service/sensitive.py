@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lattice.features.doctor.model import Check, Topic
-from lattice.features.doctor.service.facts import KeptFacts
+from lattice.features.doctor.service.facts import RetentionFacts
 from lattice.features.doctor.service.measured import Inspected, milliseconds
 
 KEYS = Topic("objects.site_keys", "the site's keys wrap data keys, and unwrap them")
 ROTATION = Topic("objects.rotation", "all data keys are wrapped by the newest key of the site")
 BUCKET = Topic("objects.sensitive", "the sensitive bucket takes objects and gives them back")
-KEPT = Topic("objects.retention", "the sensitive bucket keeps nothing beyond its retention")
+RETENTION = Topic("objects.retention", "the sensitive bucket keeps nothing beyond its retention")
 
 _NONE = "no keys are configured: the site has no sensitive work"
 _NO_BUCKET = "no sensitive bucket is configured: the site has no sensitive work"
@@ -21,7 +21,7 @@ _KEYS_REMEDY = (
     "sensitive jobs is captured."
 )
 _ROTATION_REMEDY = "Put the older key back until all data keys are wrapped by the newest one."
-_KEPT_REMEDY = "Give the bucket a shorter object lock, or logs.retention_days as many days."
+_RETENTION_REMEDY = "Give the bucket a shorter object lock, or logs.retention_days as many days."
 _BUCKET_REMEDY = "Check sensitive.bucket, its policy, and that the store runs."
 
 
@@ -32,7 +32,7 @@ class SealingFacts:
     older: Inspected[int]
     """How many data keys are wrapped by an older key."""
     bucket: Inspected[bool]
-    lock: Inspected[KeptFacts]
+    lock: Inspected[RetentionFacts]
     trouble: str = ""
     """Why data keys could not be wrapped again."""
 
@@ -41,7 +41,7 @@ def sealing_checks(facts: SealingFacts) -> Iterator[Check]:
     yield _keys(facts.keys)
     yield _rotation(facts)
     yield _bucket(facts.bucket)
-    yield _kept(facts.lock)
+    yield _retention(facts.lock)
 
 
 def _keys(found: Inspected[bool]) -> Check:
@@ -78,16 +78,16 @@ def _bucket(found: Inspected[bool]) -> Check:
     return BUCKET.ok(f"a probe was stored and read in {milliseconds(found.took_s)}")
 
 
-def _kept(found: Inspected[KeptFacts]) -> Check:
+def _retention(found: Inspected[RetentionFacts]) -> Check:
     if found.off:
-        return KEPT.off(found.off)
+        return RETENTION.off(found.off)
     if found.value is None:
-        return KEPT.unknown(found.reason, found.hint)
-    kept = found.value
-    if kept.lock.mode is None:
-        return KEPT.ok(f"{kept.bucket} has no object lock with a default retention")
-    evidence = f"{kept.bucket} keeps objects for {kept.lock.days:g} days"
-    if kept.lock.days <= kept.removed_days:
-        return KEPT.ok(f"{evidence}, and nothing is removed before {kept.removed_days}")
-    evidence += f", and they are to be removed after {kept.removed_days}"
-    return KEPT.warning(f"{evidence}: till then they stay, without a key", _KEPT_REMEDY)
+        return RETENTION.unknown(found.reason, found.hint)
+    facts = found.value
+    if facts.lock.mode is None:
+        return RETENTION.ok(f"{facts.bucket} has no object lock with a default retention")
+    evidence = f"{facts.bucket} keeps objects for {facts.lock.days:g} days"
+    if facts.lock.days <= facts.removed_days:
+        return RETENTION.ok(f"{evidence}, and nothing is removed before {facts.removed_days}")
+    evidence += f", and they are to be removed after {facts.removed_days}"
+    return RETENTION.warning(f"{evidence}: till then they stay, without a key", _RETENTION_REMEDY)
