@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 
-from lattice.base.errors import DataUnavailable
-from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore
+from lattice.base.errors import DataUnavailable, Unavailable
+from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.recording import (
     LARGEST_CHUNK_BYTES,
     BadRecording,
@@ -16,13 +17,24 @@ from lattice.domain.recording import (
 )
 from lattice.domain.recording_path import RecordingPath, chunk_number
 
-_READ_AT_ONCE = 16
-_READ_AT_ONCE_BYTES = 2 * LARGEST_CHUNK_BYTES
-_DELETED_AT_ONCE = 8
+_AT_ONCE = 8
+"""Reads, or deletions. Chunks are small, but those of somebody else may be as large as allowed."""
 
 
 class RecordingConflict(DataUnavailable):
     """The bucket has another chunk under this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    number: int
+    body: bytes = b""
+    problem: BadRecording | Unavailable | None = None
+
+    def checked(self) -> bytes:
+        if self.problem is not None:
+            raise self.problem
+        return self.body
 
 
 class RecordingStore:
@@ -52,31 +64,28 @@ class RecordingStore:
 
     async def chunks(self, path: RecordingPath, begin: int = 0) -> AsyncIterator[tuple[int, bytes]]:
         """The stored chunks in order, from this number on. Raises `BadRecording`."""
-        async for group in self.groups(path, begin):
-            for each in group:
-                yield each
-
-    async def groups(
-        self, path: RecordingPath, begin: int = 0
-    ) -> AsyncIterator[list[tuple[int, bytes]]]:
-        """The same, as they were read: some at once, which is faster."""
         prefix = f"{path.prefix}/"
         after = path.key(begin - 1) if begin else ""
-        group: list[tuple[int, ObjectInfo]] = []
-        size = 0
+        numbers: list[int] = []
         async for each in self._objects.listing(prefix, after=after):
             number = chunk_number(each.key.removeprefix(prefix))
-            if number is None:
-                continue
-            if each.size_bytes > LARGEST_CHUNK_BYTES:
-                raise BadRecording(number, "it is too large for a chunk")
-            if len(group) >= _READ_AT_ONCE or size + each.size_bytes > _READ_AT_ONCE_BYTES:
-                yield await self._read_group(group)
-                group, size = [], 0
-            group.append((number, each))
-            size += each.size_bytes
-        if group:
-            yield await self._read_group(group)
+            if number is not None:
+                numbers.append(number)
+            if len(numbers) >= _AT_ONCE:
+                for chunk in await self._read_all(path, numbers):
+                    yield chunk.number, chunk.checked()
+                numbers = []
+        for chunk in await self._read_all(path, numbers):
+            yield chunk.number, chunk.checked()
+
+    async def first_chunks(
+        self, path: RecordingPath, count: int
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """So many chunks from the first one on, without a listing. Raises `BadRecording`."""
+        for begin in range(0, count, _AT_ONCE):
+            numbers = range(begin, min(begin + _AT_ONCE, count))
+            for chunk in await self._read_all(path, numbers):
+                yield chunk.number, chunk.checked()
 
     async def chunk(self, path: RecordingPath, number: int) -> bytes:
         """One chunk. Raises `RecordingConflict` if it is missing."""
@@ -97,23 +106,27 @@ class RecordingStore:
         removed = 0
         async for each in self._objects.listing(f"{path.prefix}/"):
             keys.append(each.key)
-            if len(keys) >= _DELETED_AT_ONCE:
+            if len(keys) >= _AT_ONCE:
                 await asyncio.gather(*map(self._objects.delete, keys))
                 removed += len(keys)
                 keys.clear()
         await asyncio.gather(*map(self._objects.delete, keys))
         return removed + len(keys)
 
-    async def _read_group(self, group: list[tuple[int, ObjectInfo]]) -> list[tuple[int, bytes]]:
-        bodies = await asyncio.gather(*(self._listed(*each) for each in group))
-        return [(number, body) for (number, _), body in zip(group, bodies, strict=True)]
+    async def _read_all(self, path: RecordingPath, numbers: Iterable[int]) -> list[_Read]:
+        """Read some at once. A problem of one is kept for its turn."""
+        return await asyncio.gather(*(self._try_read(path, each) for each in numbers))
 
-    async def _listed(self, number: int, listed: ObjectInfo) -> bytes:
+    async def _try_read(self, path: RecordingPath, number: int) -> _Read:
         try:
-            # No more than its listed size, also if it was replaced meanwhile.
-            return await self._objects.read(listed.key, 0, max(1, listed.size_bytes))
+            body = await self._objects.read(path.key(number), 0, LARGEST_CHUNK_BYTES + 1)
         except NoObject:
-            raise MissingChunk(number) from None
+            return _Read(number, problem=MissingChunk(number))
+        except Unavailable as problem:
+            return _Read(number, problem=problem)
+        if len(body) > LARGEST_CHUNK_BYTES:
+            return _Read(number, problem=BadRecording(number, "it is too large for a chunk"))
+        return _Read(number, body)
 
     async def _link_before(self, path: RecordingPath, number: int) -> bytes:
         if number == 0:
