@@ -255,6 +255,7 @@ class RecordedTerminal:
         try:
             while True:
                 frame = await near.typed()
+                await self.recorder.room()
                 if self.recorder.has_end:
                     # The program has ended: it reads nothing, but its holder waits for answers.
                     frame = frame[: _HEAD.size]
@@ -267,7 +268,6 @@ class RecordedTerminal:
         if not payload:
             return
         kind, data = _typed_event(read_message(payload))
-        await self.recorder.room()
         number = self.recorder.record(kind, data, now=True)
         await self.recorder.on_disk(number)
 
