@@ -14,9 +14,10 @@ from lattice.base.errors import LoginRequired, PermissionRefused, Unavailable
 from lattice.domain.allocation import Allocation, ExitCode, State
 from lattice.domain.lock import Lock, LockKind
 from lattice.domain.pipe import Pipe
-from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind
+from lattice.features.attach.model import RESUME_S, Ended, EndReason, Notice, NoticeKind
 from lattice.features.attach.service.tap import SessionTap
-from lattice.features.attach.service.watcher import SessionMessage, SessionWatch
+from lattice.features.attach.service.watcher import ALONE_S, SessionMessage, SessionWatch
+from lattice.features.locks.service import KNOWN_FOR_S
 from lattice.wire.websocket import SocketCaller
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -49,6 +50,7 @@ class Scene:
         self.asked = 0
         self.error: Exception | None = None
         self.lock: Lock | None = None
+        self.knows_state = True
         self.next_actor = Actor(sub="alice-1", user="alice")
         self.standing = SocketCaller(
             Actor(sub="alice-1", user="alice"), self._authorise, "Bearer x"
@@ -66,6 +68,7 @@ class Scene:
             "n1",
             self.passage,
             lambda: self.lock,
+            knows_state=lambda: self.knows_state,
         )
 
     async def _authorise(self, authorization: str) -> Actor:
@@ -103,6 +106,35 @@ def kinds(told: list[SessionMessage]) -> list[NoticeKind | EndReason]:
 
 async def test_nothing_is_said_of_a_job_that_runs(scene: Scene) -> None:
     assert await scene.after(600) == []
+
+
+@pytest.mark.spec("AUDIT-4")
+@pytest.mark.threat(3, "second-terminal")
+async def test_a_recorded_session_ends_at_a_server_that_is_cut_off(scene: Scene) -> None:
+    """Before other servers let another one begin."""
+    await scene.after(100)
+    scene.knows_state = False
+    assert await scene.after(29) == []
+    (ended,) = await scene.after(3)
+    assert isinstance(ended, Ended)
+    assert ended.reason is EndReason.UNRECORDED
+    assert ended.words == "recording impossible: the agreed state has not answered for 30 s"
+    assert KNOWN_FOR_S + ALONE_S < RESUME_S
+
+
+async def test_a_recorded_session_goes_on_when_the_state_answers_again(scene: Scene) -> None:
+    for _ in range(3):
+        scene.knows_state = False
+        assert await scene.after(29) == []
+        scene.knows_state = True
+        assert await scene.after(2) == []
+
+
+async def test_a_server_that_stood_still_ends_a_recorded_session_at_once(scene: Scene) -> None:
+    await scene.after(5)
+    scene.clock.advance(100)
+    scene.knows_state = False
+    assert kinds(await scene.after(1)) == [EndReason.UNRECORDED]
 
 
 @pytest.mark.spec("ATTACH-4")

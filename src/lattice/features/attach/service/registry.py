@@ -153,6 +153,11 @@ class SessionRegistry:
             entry.passage.owed_s = self._clock.monotonic() - ago_s
         return entry
 
+    @property
+    def knows_state(self) -> bool:
+        """False while the agreed state has not answered this server for some seconds."""
+        return self._locks.current
+
     def lock(self, actor: Actor, node: str, session: str) -> Lock | None:
         """The lock that covers this session now, or None."""
         by_person = self._locks.of_user(actor.sub, actor.user)

@@ -185,6 +185,7 @@ class AttachService:
             entry.node,
             entry.passage,
             lambda: self._keeping.lock(actor, entry.node, entry.session),
+            knows_state=lambda: not entry.record.recorded or self._keeping.knows_state,
         )
         return _Session(start, job, entry, line, watch)
 

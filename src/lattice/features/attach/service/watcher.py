@@ -45,6 +45,12 @@ IDLE_S = 30 * 60.0
 WALLTIME_S = 5 * 60.0
 TOKEN_WARNING_S = 60.0
 RECHECK_EVERY_S = 60.0
+ALONE_S = 30.0
+"""How long a recorded session goes on while the agreed state does not answer its server.
+
+Other servers end its record `RESUME_S` after they took that server for dead, and then let another
+session begin. So this one ends before, and there is one at a time.
+"""
 JOB_END_S = 10.0
 """How long the shell may outlive its job before the server ends the session."""
 _FAREWELL_S = 3.0
@@ -56,7 +62,7 @@ SessionMessage: TypeAlias = Notice | Ended
 class SessionWatch:
     """The watcher of one session."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies
         self,
         scheduler: Scheduler,
         nodes: NodeStreams,
@@ -66,9 +72,16 @@ class SessionWatch:
         node: str,
         passage: SessionTap,
         lock: Callable[[], Lock | None] = lambda: None,
+        *,
+        knows_state: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`lock` returns the lock that covers this session now, or None."""
+        """`lock` returns the lock that covers this session now, or None.
+
+        `knows_state` is for recorded sessions: False while the agreed state does not answer.
+        """
         self._lock = lock
+        self._knows_state = knows_state
+        self._known_s = clock.monotonic()
         self._scheduler = scheduler
         self._nodes = nodes
         self._clock = clock
@@ -87,7 +100,12 @@ class SessionWatch:
         if (lock := self._lock()) is not None:
             return (Ended(reason=EndReason.REFUSED, words=locked_text(lock)),)
         messages: list[SessionMessage] = []
-        for step in (self._check_job(), self._check_node(), self._check_activity()):
+        for step in (
+            self._check_alone(),
+            self._check_job(),
+            self._check_node(),
+            self._check_activity(),
+        ):
             messages.extend(step)
             if messages and isinstance(messages[-1], Ended):
                 return tuple(messages)
@@ -108,6 +126,14 @@ class SessionWatch:
         except (TimeoutError, Unavailable):
             pass
         return ()
+
+    def _check_alone(self) -> Iterable[SessionMessage]:
+        now_s = self._clock.monotonic()
+        if self._knows_state():
+            self._known_s = now_s
+        elif now_s - self._known_s >= ALONE_S:
+            text = f"recording impossible: the agreed state has not answered for {ALONE_S:.0f} s"
+            yield Ended(reason=EndReason.UNRECORDED, words=text)
 
     # The job
 
