@@ -29,7 +29,15 @@ from lattice.domain.recording import (
 from lattice.domain.recording_proof import recorded_session
 from lattice.domain.sealed import DataKey
 from lattice.domain.sensitive import SensitiveWork
-from lattice.domain.terminal import Errors, Exit, Output, Resize, StdinEnd, write_message
+from lattice.domain.terminal import (
+    EndCause,
+    Errors,
+    Exit,
+    Output,
+    Resize,
+    StdinEnd,
+    write_message,
+)
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.model import Ended, EndReason, Failure, Start
 from lattice.features.attach.node import recorder
@@ -337,6 +345,25 @@ async def test_a_store_that_stays_away_ends_the_session(site: Site) -> None:
 def _is_cut(site: Site) -> bool:
     carrier = site.nodes.holders[SESSION].carrier
     return carrier is not None and carrier._lost
+
+
+@pytest.mark.threat(22, "recording-bypass")
+async def test_a_recorder_that_stood_still_ends_the_session_with_the_reason(site: Site) -> None:
+    """The holder took it for lost and ended the program; then it went on, and heard of it."""
+    client = await site.entered()
+    await site.nodes.holders[SESSION].end(Exit(cause=EndCause.CLIENT_LOST, code=129))
+    await client.served()
+    ended = _last(client)
+    assert isinstance(ended, Ended)
+    assert ended.reason is EndReason.UNRECORDED
+    assert ended.words == "recording impossible: the recorder on n1 stood still"
+
+
+async def test_a_person_who_leaves_for_good_is_no_fault_of_the_recorder(site: Site) -> None:
+    client = await site.entered()
+    await client.conduit.send(b"", last=True)
+    await site.nodes.holders[SESSION].end(Exit(cause=EndCause.CLIENT_LOST, code=129))
+    assert isinstance(await client.read(), Exit)
 
 
 @pytest.mark.threat("recording-bypass")

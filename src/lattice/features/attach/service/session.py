@@ -55,7 +55,7 @@ from lattice.features.attach.service.recorded import (
     TerminalRecording,
 )
 from lattice.features.attach.service.registry import REASONS, SessionEntry, SessionRegistry
-from lattice.features.attach.service.tap import ends
+from lattice.features.attach.service.tap import SessionTap, ends
 from lattice.features.attach.service.watcher import CHECK_EVERY_S, SessionWatch
 from lattice.wire.lines import ORDERLY, LineClosed, TerminalLine
 from lattice.wire.websocket import SocketCaller
@@ -332,6 +332,7 @@ class AttachService:
 
     async def _outwards(self, session: _Session, carrier: Carrier) -> Ended:
         line, passage = session.line, session.entry.passage
+        recorded = session.entry.record.recorded
         while True:
             try:
                 frame = bytes(await carrier.receive())
@@ -339,6 +340,11 @@ class AttachService:
                 passage.broken()
                 raise _NodeGone from None
             await passage.shown(frame)
+            if ends(frame) and recorded and _lost_its_recorder(passage):
+                return Ended(
+                    reason=EndReason.UNRECORDED,
+                    words=f"recording impossible: the recorder on {session.entry.node} stood still",
+                )
             if ends(frame) and passage.exit and passage.exit.cause is EndCause.JOB_ENDED:
                 for message in await session.watch.farewell():
                     if isinstance(message, Ended):
@@ -374,6 +380,15 @@ class AttachService:
             return Unavailable(error.message, hint=_RECORDED)
         command = by_hand(session.job, session.entry.node, session.start)
         return Unavailable(error.message, hint=f"On a login node this does the same: {command}")
+
+
+def _lost_its_recorder(passage: SessionTap) -> bool:
+    """True if the holder gave the terminal up although its client is there.
+
+    For the holder the recorder is the client; it waits for the person.
+    """
+    exit_ = passage.exit
+    return exit_ is not None and exit_.cause is EndCause.CLIENT_LOST and not passage.left
 
 
 def _verdict(session: _Session, outcomes: list[Ended | BaseException]) -> _Verdict:

@@ -26,6 +26,8 @@ class SessionTap:
         """The last input or output (monotonic)."""
         self.owed_s: float | None = None
         """Since when the node owes an answer (monotonic). The client's pings request one too."""
+        self.left = False
+        """True once the client has sent its last message."""
         self.exit: Exit | None = None
         """How the shell ended, from its holder's last message."""
 
@@ -37,6 +39,7 @@ class SessionTap:
         if frame[:1] and frame[0] in _MESSAGES:
             self.active_s = now_s
             self.typed_bytes += len(frame) - _HEAD_BYTES
+            self.left = self.left or ends(frame)
 
     async def shown(self, frame: bytes) -> None:
         """Note a frame to the client."""
