@@ -44,6 +44,8 @@ LINES = (
     "top 1 --interval 1",
     "top 1 --csv",
     "report 1",
+    "runs 1",
+    "runs --name resnet-7",
     "diag 1",
     "diag 1 --stacks",
     "compare 1 2",

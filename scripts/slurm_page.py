@@ -39,6 +39,7 @@ _AREAS = {
     "WATCH": "alerts, telemetry modes",
     "DIAG": "diagnosis",
     "COMPARE": "comparing runs",
+    "RUN": "training runs",
     "AUDIT": "audit log",
     "CLI": "commands, SDK",
     "OPS": "operation",

@@ -46,6 +46,7 @@ from lattice.features.monitoring.service.ended import ENDED
 from lattice.features.nodes import wiring as nodes_wiring
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
+from lattice.features.runs import wiring as runs
 from lattice.features.sharing import wiring as sharing_wiring
 from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
@@ -179,6 +180,7 @@ def composed(
         prometheus.wire(base),
         report.wire(unmeasured),
         compare.wire(base),
+        runs.wire(base),
         diag.wire(
             base if metrics else unmeasured,
             access,

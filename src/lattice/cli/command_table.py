@@ -63,6 +63,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "lattice.features.report.command:REPORT",
     ),
     (
+        "runs",
+        "The training runs of a job, and the job of a run",
+        "lattice.features.runs.command:RUNS",
+    ),
+    (
         "diag",
         "What is sick about a job, how we know, and what to do",
         "lattice.features.diag.command:DIAG",

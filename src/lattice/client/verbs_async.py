@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lattice.features.logs.operations import LogChoice
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList, VclusterList
     from lattice.features.report.model import Report
+    from lattice.features.runs.model import RunList
     from lattice.features.sharing.model import AllocationSharing
     from lattice.features.state.model import (
         Backup,
@@ -64,11 +65,18 @@ class AsyncVerbs(AsyncVerbBase):
             operations.list_allocations(states=states, user=user, everyone=everyone, limit=limit)
         )
 
-    async def allocation(self, reference: str, *, last_output: bool = False) -> AllocationCard:
-        """Get one allocation. With `last_output` the server asks its nodes when it last wrote."""
+    async def allocation(
+        self, reference: str, *, last_output: bool = False, runs: bool = False
+    ) -> AllocationCard:
+        """Get one allocation. With `last_output` the server asks its nodes when it last wrote.
+
+        With `runs` it asks the site's run store for the training runs of an own allocation.
+        """
         from lattice.features.allocations import operations
 
-        return await self.call(operations.get_allocation(reference, last_output=last_output))
+        return await self.call(
+            operations.get_allocation(reference, last_output=last_output, runs=runs)
+        )
 
     async def history(
         self,
@@ -303,6 +311,18 @@ class AsyncVerbs(AsyncVerbBase):
         from lattice.features.report import operations
 
         return await self.call(operations.get_report(reference, attempt=attempt))
+
+    async def runs(self, reference: str) -> RunList:
+        """List the training runs of an allocation."""
+        from lattice.features.runs import operations
+
+        return await self.call(operations.list_runs(reference))
+
+    async def find_runs(self, name: str) -> RunList:
+        """Find training runs by name or id, each with its allocation."""
+        from lattice.features.runs import operations
+
+        return await self.call(operations.find_runs(name))
 
     async def share(self, reference: str, user: str, *, duration_s: int = 0) -> AllocationSharing:
         """Let a user read an allocation's output for a limited time."""

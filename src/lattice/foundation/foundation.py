@@ -40,10 +40,12 @@ from lattice.domain.stream import NodeStreams
 from lattice.domain.submission import SubmitGate
 from lattice.domain.telemetry import ModeOf
 from lattice.domain.tenants import TenantAccounts
+from lattice.domain.training_run import RunStore
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.audited_acts import audit_event
 from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.own_metrics import OwnMetrics
+from lattice.foundation.run_finder import TrainingRunFinder
 
 _DEGRADED = "control plane degraded: the agreed state does not answer"
 
@@ -158,6 +160,9 @@ class Foundation:
     nodes: NodeAccess | None = None
     """None: no agents are served."""
     last_outputs: LastOutputs | None = None
+    run_store: RunStore | None = None
+    """Where trainings log their runs. None: the site has named none."""
+    runs: TrainingRunFinder = field(init=False)
     sensitive: SensitiveWork = field(init=False)
     sensitive_acts: SensitiveActs = field(init=False)
     finder: AllocationFinder = field(init=False)
@@ -176,6 +181,7 @@ class Foundation:
             ("sensitive", sensitive),
             ("sensitive_acts", acts),
             ("finder", finder),
+            ("runs", TrainingRunFinder(self.clock, self.run_store)),
             ("output", access(Permission.READ_OUTPUT)),
             ("measurements", access(Permission.READ_MEASUREMENTS)),
         ):

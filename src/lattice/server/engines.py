@@ -17,6 +17,7 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.helper.reservations import HelperReservations
 from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.mlflow.store import MlflowAddress, MlflowRunStore
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.lock import S3LockReader
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
@@ -44,9 +45,10 @@ from lattice.domain.objects import ObjectStore
 from lattice.domain.reservation import Reservations
 from lattice.domain.site_keys import SiteKeys
 from lattice.domain.submission import SubmitGate
+from lattice.domain.training_run import RunStore
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
+from lattice.server.config.engine_sections import ObjectsSection, RunsSection, TelemetrySection
 from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, SlurmSection
 from lattice.server.config.sensitive_section import SensitiveSection
 
@@ -147,6 +149,29 @@ async def open_metric_store(
             password_file=section.tsdb_password_file,
             bearer_file=section.tsdb_bearer_file,
             ca=section.tsdb_ca,
+        ),
+        clock,
+    )
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def open_run_store(section: RunsSection, clock: Clock) -> AsyncIterator[RunStore | None]:
+    """None if none is configured. It asks nothing yet: a server starts without the store."""
+    if section.mlflow_url is None:
+        yield None
+        return
+    store = MlflowRunStore(
+        MlflowAddress(
+            url=section.mlflow_url,
+            username=section.mlflow_username or "",
+            password_file=section.mlflow_password_file,
+            bearer_file=section.mlflow_bearer_file,
+            ca=section.mlflow_ca,
+            page_url=section.mlflow_page_url or "",
         ),
         clock,
     )

@@ -31,6 +31,7 @@ from lattice.features.monitoring.service.ended import ENDED
 from lattice.features.nodes import wiring as nodes
 from lattice.features.prometheus import wiring as prometheus
 from lattice.features.report import wiring as report
+from lattice.features.runs import wiring as runs
 from lattice.features.sharing import wiring as sharing
 from lattice.features.state import wiring as state
 from lattice.features.submit import wiring as submit
@@ -86,6 +87,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield tenants.wire(base)
     yield report.wire(base)
     yield compare.wire(base)
+    yield runs.wire(base)
     yield prometheus.wire(base)
     recordings = attach.recording_retention(base)
     yield logs.wire(base, config.logs, believed_keys(config.logs.seal_keys), recordings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import structlog
 
@@ -56,6 +56,7 @@ from lattice.server.engines import (
     open_objects,
     open_own_tokens,
     open_reservations,
+    open_run_store,
     open_scheduler,
     open_sensitive_objects,
     open_site_keys,
@@ -170,6 +171,7 @@ async def open_ground(
         token_judge = await enter(open_token_judge(config, clock))
         cluster = await enter(_open_cluster(process, scheduler))
         metrics = await enter(open_metric_store(config.telemetry, clock))
+        run_store = await enter(open_run_store(config.runs, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
         site_keys = open_site_keys(config.sensitive)
         data_keys = await enter(_open_data_keys(process, cluster, scheduler, site_keys))
@@ -183,6 +185,7 @@ async def open_ground(
             data_keys=data_keys,
             agents=agents,
         )
+        foundation = replace(foundation, run_store=run_store)
         yield Ground(
             foundation=foundation,
             commands=process.commands,

@@ -55,6 +55,8 @@ from lattice.wire.v1 import (
     prometheus_pb2_grpc,
     report_pb2,
     report_pb2_grpc,
+    runs_pb2,
+    runs_pb2_grpc,
     sharing_pb2,
     sharing_pb2_grpc,
     state_pb2,
@@ -218,6 +220,7 @@ def _concrete(path: str) -> str:
     # Two of alice's.
     path = path.replace("/compare", "/compare?ids=1,5")
     path = path.replace("{session}", "0" * 32)
+    path = "/v1/runs?name=resnet-7" if path == "/v1/runs" else path
     return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
@@ -619,6 +622,14 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.ReportService/GetReport": (
         report_pb2_grpc.ReportServiceStub,
         report_pb2.GetReportRequest(id="1"),
+    ),
+    "lattice.v1.RunService/ListRuns": (
+        runs_pb2_grpc.RunServiceStub,
+        runs_pb2.ListRunsRequest(id="1"),
+    ),
+    "lattice.v1.RunService/FindRuns": (
+        runs_pb2_grpc.RunServiceStub,
+        runs_pb2.FindRunsRequest(name="resnet-7"),
     ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,

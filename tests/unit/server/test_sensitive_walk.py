@@ -57,6 +57,7 @@ RECORDED = {
     "DiagnosticsService/GetDiagnostics": AuditAct.METRIC_READ,
     "DiagnosticsService/GetStacks": AuditAct.METRIC_READ,
     "ReportService/GetReport": AuditAct.METRIC_READ,
+    "RunService/ListRuns": AuditAct.METRIC_READ,
     "MetricService/QueryMetrics": AuditAct.METRIC_READ,
     "TelemetryService/SetTelemetry": AuditAct.MODE_SWITCH,
 }

@@ -11,6 +11,7 @@ from lattice.domain.allocation import Allocation, State
 from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
 from lattice.domain.source import Source
+from lattice.domain.training_run import TrainingRun
 
 LARGEST_LIST = 1000
 CURSOR_PATTERN = r"^([0-9]{1,12}\.[0-9]{1,10})?$"
@@ -65,3 +66,5 @@ class AllocationCard:
     readers: tuple[ReadRecord, ...] = ()
     last_output: LastOutput | None = None
     """Set only for a running allocation, on request."""
+    runs: tuple[TrainingRun, ...] = ()
+    """For the owner, on request; not of sensitive work, whose reads are recorded."""

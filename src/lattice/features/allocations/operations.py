@@ -23,10 +23,14 @@ _SERVICE = "lattice.v1.AllocationService/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRequest:
-    """Names the allocation. With `last_output` the server asks its nodes when it last wrote."""
+    """Names the allocation. With `last_output` the server asks its nodes when it last wrote.
+
+    With `runs` it asks the site's run store.
+    """
 
     id: Reference
     last_output: bool = False
+    runs: bool = False
 
 
 LIST_ALLOCATIONS = Operation(
@@ -61,9 +65,14 @@ def list_allocations(
     )
 
 
-def get_allocation(reference: str, *, last_output: bool = False) -> Call[AllocationCard]:
-    """Get one allocation. With `last_output` the server asks its nodes when it last wrote."""
-    return GET_ALLOCATION.call(CardRequest(id=reference, last_output=last_output))
+def get_allocation(
+    reference: str, *, last_output: bool = False, runs: bool = False
+) -> Call[AllocationCard]:
+    """Get one allocation. With `last_output` the server asks its nodes when it last wrote.
+
+    With `runs` it asks the site's run store for the training runs of an own allocation.
+    """
+    return GET_ALLOCATION.call(CardRequest(id=reference, last_output=last_output, runs=runs))
 
 
 def list_history(

@@ -7,6 +7,7 @@ distinguishes "not yours" from "does not exist".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -18,8 +19,9 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.families import newest_first, position, with_elapsed, without_runaways
-from lattice.domain.last_output import LastOutputs
+from lattice.domain.last_output import LastOutput, LastOutputs
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import ReadNotes, ReadRecord, Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
 from lattice.features.allocations.model import (
@@ -29,9 +31,12 @@ from lattice.features.allocations.model import (
     HistoryQuery,
     ListQuery,
 )
+from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 
 _RECENT = timedelta(hours=24)
 _HISTORY = timedelta(days=7)
+_RUNS_WITHIN_S = 1.0
+"""A card does not wait longer for the run store."""
 
 
 class AllocationService:
@@ -45,8 +50,12 @@ class AllocationService:
         notes: ReadNotes | None = None,
         outputs: LastOutputs | None = None,
         finder: AllocationFinder | None = None,
+        runs: TrainingRunFinder | None = None,
+        sensitive: SensitiveWork | None = None,
     ) -> None:
         """`finder` looks up single allocations; without one, by the owner and roles alone."""
+        self._runs = runs or TrainingRunFinder(clock)
+        self._sensitive = sensitive or SensitiveWork()
         self._outputs = outputs
         self._scheduler = scheduler
         self._clock = clock
@@ -95,24 +104,41 @@ class AllocationService:
         found = with_elapsed(found, self._finder.counted_to(reading))
         return _page(found, query, (Source(name=PAST, ok=True, as_of=now, age_s=0.0),))
 
-    async def card(self, actor: Actor, name: str, *, last_output: bool = False) -> AllocationCard:
+    async def card(
+        self, actor: Actor, name: str, *, last_output: bool = False, runs: bool = False
+    ) -> AllocationCard:
         """Return one allocation; the newest visible one if an id was used twice.
 
-        With `last_output` its nodes are asked when it last wrote.
+        With `last_output` its nodes are asked when it last wrote, and with `runs` the run store.
         """
         found = await self._finder.find(actor, Permission.VIEW_ALLOCATIONS, name)
-        shares, readers, sharing_sources = await self._for_owner(found)
+        owners, output, trained = await asyncio.gather(
+            self._for_owner(found),
+            self._last_output(found) if last_output else _nothing(),
+            self._runs_of(found) if runs else _no_runs(),
+        )
+        shares, readers, sharing_sources = owners
         return AllocationCard(
             allocation=found.allocation,
             siblings=found.siblings,
             earlier=found.earlier,
-            sources=(*found.sources, *sharing_sources),
+            sources=(*found.sources, *sharing_sources, *trained.sources),
             shares=shares,
             readers=readers,
-            last_output=await self._outputs.of(found.allocation)
-            if last_output and self._outputs
-            else None,
+            last_output=output,
+            runs=trained.runs,
         )
+
+    async def _last_output(self, found: Found) -> LastOutput | None:
+        return await self._outputs.of(found.allocation) if self._outputs else None
+
+    async def _runs_of(self, found: Found) -> FoundRuns:
+        """Return runs if the caller is the owner; a source only if it is silent."""
+        if found.standing is not Standing.OWNER or self._sensitive.covers(found.allocation):
+            return FoundRuns()
+        answer = await self._runs.of(found.allocation, _RUNS_WITHIN_S)
+        silent = tuple(each for each in answer.sources if not each.ok)
+        return FoundRuns(answer.runs, silent)
 
     async def _for_owner(
         self, found: Found
@@ -131,6 +157,14 @@ class AllocationService:
             return shares, await self._notes.of((found.allocation,)), ()
         except Unavailable as problem:
             return shares, (), (Source(name=AGREED, ok=False, error=problem.message),)
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _no_runs() -> FoundRuns:
+    return FoundRuns()
 
 
 def _narrowed(permitted: Scope, actor: Actor, query: ListQuery) -> Scope:

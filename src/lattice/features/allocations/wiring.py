@@ -17,12 +17,16 @@ def wire(foundation: Foundation) -> Wiring:
         foundation.reads,
         foundation.last_outputs,
         foundation.finder,
+        foundation.runs,
+        foundation.sensitive,
     )
     return Wiring(
         bindings=(
             LIST_ALLOCATIONS.to(service.recent),
             GET_ALLOCATION.to(
-                lambda actor, asked: service.card(actor, asked.id, last_output=asked.last_output)
+                lambda actor, asked: service.card(
+                    actor, asked.id, last_output=asked.last_output, runs=asked.runs
+                )
             ),
             LIST_HISTORY.to(service.history),
         )

@@ -1,4 +1,4 @@
-"""The sections `objects` and `telemetry` of the server: the object store and the metric store.
+"""The sections `objects`, `telemetry` and `runs` of the server: the stores that it asks.
 
 `telemetry` also sets how often jobs are sampled. `lattice.server.engines` opens the stores.
 """
@@ -166,3 +166,49 @@ def judge_telemetry(telemetry: TelemetrySection, report: ConfigReport) -> None:
     if secret and is_plain_outside(telemetry.tsdb_endpoint):
         report.warning(endpoint, "the store's secret can be read on its way: use https://")
     check_authority("telemetry.tsdb_ca", telemetry.tsdb_ca, report)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsSection:
+    mlflow_url: str | None = setting(
+        None,
+        "The MLflow tracking server in which jobs log their runs. No other address is ever asked "
+        "for runs. Not set: jobs are shown without runs.",
+    )
+    mlflow_username: str | None = setting(None, "As whom MLflow is asked, with a password.")
+    mlflow_password_file: Path | None = setting(
+        None, "File with that password. Read again each time."
+    )
+    mlflow_bearer_file: Path | None = setting(
+        None, "File with a bearer token for MLflow instead. Read again each time."
+    )
+    mlflow_ca: Path | None = setting(
+        None, "Authorities to trust for MLflow, PEM, beside the system's."
+    )
+    mlflow_page_url: str | None = setting(
+        None, "Where people open MLflow, for links to runs. Not set: at `runs.mlflow_url`."
+    )
+
+
+def judge_runs(runs: RunsSection, report: ConfigReport) -> None:
+    url, http = "runs.mlflow_url", ("http", "https")
+    check_url(url, runs.mlflow_url, report, outside=http)
+    check_url("runs.mlflow_page_url", runs.mlflow_page_url, report, outside=http)
+    secrets = ("mlflow_password_file", "mlflow_bearer_file")
+    if runs.mlflow_url is None:
+        for name in ("mlflow_username", *secrets, "mlflow_ca", "mlflow_page_url"):
+            if getattr(runs, name) is not None:
+                report.problem(f"runs.{name}", f"needs {url} too", url)
+    user, password = "mlflow_username", "mlflow_password_file"
+    for have, lack in ((user, password), (password, user)):
+        if getattr(runs, have) is not None and getattr(runs, lack) is None:
+            report.problem(f"runs.{have}", f"needs runs.{lack} too", f"runs.{lack}")
+    if runs.mlflow_password_file and runs.mlflow_bearer_file:
+        text = "goes with no password: name one of the two"
+        report.problem("runs.mlflow_bearer_file", text, "runs.mlflow_password_file")
+    for name in secrets:
+        check_file(f"runs.{name}", getattr(runs, name), report, secret=True)
+    secret = runs.mlflow_password_file or runs.mlflow_bearer_file
+    if secret and is_plain_outside(runs.mlflow_url):
+        report.warning(url, "the secret of MLflow can be read on its way: use https://")
+    check_authority("runs.mlflow_ca", runs.mlflow_ca, report)

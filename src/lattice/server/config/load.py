@@ -39,7 +39,7 @@ from lattice.server.config.api_rules import (
     judge_slurm_tokens,
     judge_spiffe,
 )
-from lattice.server.config.engine_sections import judge_objects, judge_telemetry
+from lattice.server.config.engine_sections import judge_objects, judge_runs, judge_telemetry
 from lattice.server.config.sections import ServerConfig
 from lattice.server.config.sensitive_rules import judge_sensitive_work
 from lattice.server.config.sensitive_section import judge_sensitive
@@ -106,6 +106,7 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     judge_audit(config.audit, objects_in_s3=url is not None and url.is_s3, report=report)
     judge_attach(config.attach, report)
     judge_telemetry(config.telemetry, report)
+    judge_runs(config.runs, report)
     judge_diag(config.diag, report)
     _nodes(config, report)
     _sensitive(config, report)

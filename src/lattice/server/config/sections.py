@@ -28,7 +28,7 @@ from lattice.features.logs.section import LogsSection
 from lattice.features.nodes.service.drains import DrainTerms
 from lattice.features.sharing.section import SharingSection
 from lattice.features.state.section import BackupSection
-from lattice.server.config.engine_sections import ObjectsSection, TelemetrySection
+from lattice.server.config.engine_sections import ObjectsSection, RunsSection, TelemetrySection
 from lattice.server.config.sensitive_section import SensitiveSection
 
 T = TypeVar("T")
@@ -497,6 +497,9 @@ class ServerConfig:
     )
     telemetry: TelemetrySection = setting(
         TelemetrySection(), "The metric store, and how closely jobs are measured."
+    )
+    runs: RunsSection = setting(
+        RunsSection(), "Where trainings log their runs: the site's MLflow server."
     )
     node_agent: NodeAgentSection = setting(
         NodeAgentSection(), "When a node whose agent is silent counts as lost."

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from lattice.wire.v1 import sharing_pb2 as _sharing_pb2
 from lattice.wire.v1 import source_pb2 as _source_pb2
+from lattice.wire.v1 import training_pb2 as _training_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -56,18 +57,22 @@ class GetAllocationRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     LAST_OUTPUT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     last_output: _builtins.bool
     """Ask the nodes of a running one when it last wrote output: takes up to about a second."""
+    runs: _builtins.bool
+    """Also answer with its training runs, for the owner alone."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         last_output: _builtins.bool = ...,
+        runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "last_output", b"last_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "last_output", b"last_output", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -153,6 +158,7 @@ class AllocationCard(_message.Message):
     SHARES_FIELD_NUMBER: _builtins.int
     READERS_FIELD_NUMBER: _builtins.int
     LAST_OUTPUT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allocation(self) -> Global___Allocation: ...
     @_builtins.property
@@ -175,6 +181,10 @@ class AllocationCard(_message.Message):
     def last_output(self) -> Global___LastOutput:
         """Of a running one, where it was asked for."""
 
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_training_pb2.TrainingRun]:
+        """For the owner, where asked for; never of sensitive work."""
+
     def __init__(
         self,
         *,
@@ -185,10 +195,11 @@ class AllocationCard(_message.Message):
         shares: _abc.Iterable[_sharing_pb2.Share] | None = ...,
         readers: _abc.Iterable[_sharing_pb2.ReadRecord] | None = ...,
         last_output: Global___LastOutput | None = ...,
+        runs: _abc.Iterable[_training_pb2.TrainingRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "last_output", b"last_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "last_output", b"last_output", "readers", b"readers", "shares", b"shares", "siblings", b"siblings", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "last_output", b"last_output", "readers", b"readers", "runs", b"runs", "shares", b"shares", "siblings", b"siblings", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

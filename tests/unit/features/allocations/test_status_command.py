@@ -497,3 +497,24 @@ def test_the_owners_card_says_with_whom_it_is_shared_and_who_read_it() -> None:
     assert "Read       by carol (tenant admin) 2 times, last 12:31:00Z" in out
     assert "and by 2 more: lattice share 12345" in out
     assert "\x1b" not in out
+
+
+def test_the_card_names_the_newest_training_runs() -> None:
+    trained = {
+        "id": "r1",
+        "name": "resnet\x1b[31m",
+        "experiment": "vision",
+        "user": "alice",
+        "status": "running",
+        "started": answers.NOW,
+        "ended": None,
+        "allocation": "12345",
+        "attempts": [1],
+        "metrics": [{"name": "loss", "value": 0.25, "step": 9, "time": answers.NOW}],
+    }
+    card = {"allocation": answers.allocation(), "sources": [answers.OK], "runs": [trained] * 5}
+    shell = run({"/v1/allocations/12345": card}, id="12345")
+    assert dict(shell.calls[0].params)["runs"] == "true"
+    assert shell.out.count("(running, loss 0.25)") == 3
+    assert "and 2 more: lattice runs" in shell.out
+    assert "\x1b" not in shell.out

@@ -84,7 +84,7 @@ def nothing(*, chosen: bool) -> str:
 
 
 def _one(shell: Shell, reference: str, *, watch: bool) -> int:
-    call = operations.get_allocation(reference, last_output=True)
+    call = operations.get_allocation(reference, last_output=True, runs=True)
     if watch:
         from lattice.features.allocations.command import watch as watching  # noqa: PLC0415
 

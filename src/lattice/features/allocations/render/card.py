@@ -13,6 +13,7 @@ from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.labels import read_comment
 from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
+from lattice.domain.training_run import TrainingRun
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
     MOVING,
@@ -24,6 +25,7 @@ from lattice.features.allocations.render.states import (
 )
 
 _MOST_READERS = 3
+_MOST_RUNS = 3
 
 
 def card(answer: AllocationCard, style: Style, now: datetime) -> str:
@@ -38,6 +40,7 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
         facts.append((kind, f"{sum(map(tasks_in, members))} in all: {summary(members)}"))
     if answer.earlier:
         facts.append(("Earlier", f"the id was used before: {', '.join(answer.earlier)}"))
+    facts += _run_facts(answer.runs)
     facts += _reader_facts(answer, style, now)
     parts = [_head(each, style), fields(facts, style)]
     if len(each.attempts) > 1:
@@ -81,6 +84,25 @@ def _facts(each: Allocation, style: Style, now: datetime) -> list[tuple[str, Cel
         ("Output", each.output),
         _comment(each.comment),
     ]
+
+
+def _run_facts(runs: Sequence[TrainingRun]) -> list[tuple[str, Cell]]:
+    """Return one line for each of the newest training runs."""
+    facts: list[tuple[str, Cell]] = []
+    for number, each in enumerate(runs[:_MOST_RUNS]):
+        name = cut(inert(each.name) or inert(each.id), 40)
+        values = ", ".join(
+            f"{inert(one.name)} {one.value:.4g}" for one in each.metrics if _is_loss(one.name)
+        )
+        text = f"{name} ({inert(each.status)}{', ' + values if values else ''})"
+        facts.append(("Run" if not number else "", text))
+    if len(runs) > _MOST_RUNS:
+        facts.append(("", f"and {len(runs) - _MOST_RUNS} more: lattice runs"))
+    return facts
+
+
+def _is_loss(name: str) -> bool:
+    return name.lower() in {"loss", "train_loss", "epoch"}
 
 
 def _comment(text: str) -> tuple[str, Cell]:

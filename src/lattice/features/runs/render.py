@@ -1,0 +1,55 @@
+"""Training runs as a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from lattice.base.moment import duration, moment
+from lattice.base.style import Style
+from lattice.base.table import Cell, Column, table
+from lattice.base.text import inert
+from lattice.domain.training_run import RUNNING, TrainingRun
+
+_COLOURS = {"finished": "green", "failed": "red", "killed": "red", RUNNING: "cyan"}
+_MOST_METRICS = 3
+_FIRST = ("loss", "epoch", "accuracy", "acc")
+
+
+def run_table(runs: Sequence[TrainingRun], style: Style, now: datetime) -> str:
+    """A row for each run."""
+    columns = [Column("RUN"), Column("EXPERIMENT", least=6), Column("STATUS")]
+    columns += [Column("ALLOCATION"), Column("ATTEMPTS"), Column("STARTED")]
+    columns += [Column("TIME", right=True), Column("NEWEST VALUES", least=8), Column("ID")]
+    return table(columns, [_row(each, style, now) for each in runs], style)
+
+
+def _row(run: TrainingRun, style: Style, now: datetime) -> list[Cell]:
+    status = inert(run.status)
+    lasted = ((run.ended or now) - run.started).total_seconds() if _has_end(run) else None
+    return [
+        inert(run.name) or "—",
+        inert(run.experiment),
+        (status, _COLOURS.get(status, "")),
+        inert(run.allocation.partition("@")[0]),
+        ", ".join(map(str, run.attempts)) or "—",
+        moment(run.started, style, now),
+        "—" if lasted is None else duration(max(lasted, 0.0)),
+        newest_values(run),
+        inert(run.id),
+    ]
+
+
+def _has_end(run: TrainingRun) -> bool:
+    return run.ended is not None or run.status == RUNNING
+
+
+def newest_values(run: TrainingRun) -> str:
+    """Its newest values, loss first."""
+    ranked = sorted(run.metrics, key=lambda each: (_rank(each.name), each.name))
+    return ", ".join(f"{inert(each.name)} {each.value:.4g}" for each in ranked[:_MOST_METRICS])
+
+
+def _rank(name: str) -> int:
+    plain = name.lower()
+    return next((at for at, word in enumerate(_FIRST) if word in plain), len(_FIRST))

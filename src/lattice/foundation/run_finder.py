@@ -1,0 +1,86 @@
+"""The training runs of an allocation, for every feature that shows them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from lattice.base.clock import Clock
+from lattice.domain.allocation import Allocation
+from lattice.domain.source import Source
+from lattice.domain.training_run import (
+    RUN_STORE,
+    RunPoint,
+    RunStore,
+    RunStoreSilent,
+    StoredTraining,
+    TrainingRun,
+    belongs,
+    runs_of,
+    training_run,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRuns:
+    """Runs, and where they come from; no source if the site has no run store."""
+
+    runs: tuple[TrainingRun, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+
+class TrainingRunFinder:
+    """The site's run store, asked for allocations. Never raises. `store`: None if there is none."""
+
+    def __init__(self, clock: Clock, store: RunStore | None = None) -> None:
+        self._clock = clock
+        self._store = store
+
+    async def of(self, allocation: Allocation, within_s: float) -> FoundRuns:
+        """The runs of an allocation, newest first."""
+        store = self._store
+        if store is None:
+            return FoundRuns()
+        try:
+            async with asyncio.timeout(within_s):
+                found = await store.of_job(allocation.job_id)
+        except TimeoutError:
+            return FoundRuns((), (self._silent(f"it did not answer within {within_s:g} s"),))
+        except RunStoreSilent as silence:
+            return FoundRuns((), (self._silent(str(silence)),))
+        runs = runs_of(allocation, found, self._clock.now(), store)
+        return FoundRuns(runs, (self._answered(),))
+
+    async def named(self, name: str) -> tuple[tuple[StoredTraining, ...], tuple[Source, ...]]:
+        """All runs with this name or id. They may be anybody's."""
+        if self._store is None:
+            return (), ()
+        try:
+            return await self._store.named(name), (self._answered(),)
+        except RunStoreSilent as silence:
+            return (), (self._silent(str(silence)),)
+
+    def belongs(self, allocation: Allocation, run: StoredTraining) -> bool:
+        """Return True if the run names this allocation."""
+        return belongs(allocation, run, self._clock.now())
+
+    def shown(self, allocation: Allocation, run: StoredTraining) -> TrainingRun:
+        """The run as one of this allocation."""
+        link = self._store.link(run) if self._store is not None else ""
+        return training_run(allocation, run, self._clock.now(), link)
+
+    async def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
+        """What was logged of one metric. Empty if the store does not answer."""
+        if self._store is None:
+            return ()
+        try:
+            return await self._store.history(run, metric)
+        except RunStoreSilent:
+            return ()
+
+    def _answered(self) -> Source:
+        return Source(name=RUN_STORE, ok=True, as_of=self._clock.now(), age_s=0.0)
+
+    @staticmethod
+    def _silent(reason: str) -> Source:
+        return Source(name=RUN_STORE, ok=False, error=reason)

@@ -1,0 +1,44 @@
+"""Answers of an MLflow server, of any content: runs, points or a reason, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+from lattice.adapters.mlflow.answers import error_text, experiments_in, points_in, runs_in
+from lattice.domain.training_run import LONGEST_NAME, MOST_RUN_METRICS, RunStoreSilent
+
+TOKENS = tuple(
+    each.encode()
+    for each in (
+        *('{"runs": [', '{"info": {', '"data": {', '"metrics": [', '"tags": [', "}", "]", ","),
+        *('"run_id": "a"', '"start_time": 1795000000000', '"end_time": "1"', '"run_name": "fit"'),
+        *('"status": "RUNNING"', '"key": "loss"', '"value": 0.5', '"value": "NaN"', '"step": 7'),
+        *(
+            '"timestamp": 1795000000000',
+            '"slurm.job.id"',
+            "1e999",
+            "-1",
+            "9" * 30,
+            "null",
+            "\\u0000",
+        ),
+        *('"experiments": [', '"experiment_id": "3"', '"next_page_token": "x"', '"message": "no"'),
+    )
+)
+
+
+def try_one(data: bytes) -> None:
+    """The bytes are the answer to each question."""
+    with suppress(RunStoreSilent):
+        for run in runs_in(data, {"3": "vision"}):
+            assert max(map(len, (run.id, run.name, run.user, run.experiment))) <= LONGEST_NAME
+            assert len(run.metrics) <= MOST_RUN_METRICS
+            assert all(math.isfinite(each.value) for each in run.metrics)
+            assert run.job_id is None or 0 < run.job_id < 10**9
+    with suppress(RunStoreSilent):
+        points, _ = points_in(data)
+        assert all(math.isfinite(each.value) for each in points)
+    with suppress(RunStoreSilent):
+        experiments_in(data)
+    assert error_text(data).isprintable()
