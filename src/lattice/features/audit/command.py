@@ -149,9 +149,9 @@ def _verify_file(shell: Shell, file: Path, options: dict[str, Any]) -> int:
     except ChainBroken as broken:
         shell.write(render.bad_text(broken.sequence, broken.problem))
         return 1
-    shell.write(render.bundle_text(verdict))
     shell.write(
-        render.recordings_text(
+        render.with_recordings(
+            render.bundle_text(verdict),
             ledger.whole,
             ledger.removed,
             ledger.unchecked,

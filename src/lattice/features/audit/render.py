@@ -14,6 +14,9 @@ from lattice.domain.recording_proof import DamagedRecording
 from lattice.features.audit.model import AuditRow, AuditVerdict
 
 
+_OK = "OK: "
+
+
 def sentences(rows: Sequence[AuditRow], style: Style, now: datetime) -> str:
     """Return one line per entry: the time and the sentence."""
     return "".join(f"{moment(each.time, style, now)}  {inert(each.sentence)}\n" for each in rows)
@@ -47,11 +50,12 @@ def verdict_text(verdict: AuditVerdict) -> str:
         log = "OK: the audit log is empty.\n"
     else:
         log = (
-            f"OK: {verdict.entries} entries, {verdict.segments} segments in the archive, "
+            f"{_OK}{verdict.entries} entries, {verdict.segments} segments in the archive, "
             f"{verdict.anchors} anchors outside\n"
             f"Head: {verdict.head}\nKeys: {', '.join(verdict.keys)}\n"
         )
-    return log + recordings_text(
+    return with_recordings(
+        log,
         verdict.recordings,
         verdict.recordings_removed,
         verdict.recordings_unchecked,
@@ -61,7 +65,8 @@ def verdict_text(verdict: AuditVerdict) -> str:
     )
 
 
-def recordings_text(
+def with_recordings(
+    log: str,
     whole: int,
     removed: int,
     unchecked: int,
@@ -69,7 +74,10 @@ def recordings_text(
     damaged: int,
     named: Sequence[DamagedRecording],
 ) -> str:
-    """Return what was found of the recordings that the log names; empty if it names none."""
+    """Return the text about a log with what was found of the recordings that it names.
+
+    It begins with OK only if all is well.
+    """
     lines = [
         f"BAD: recording {each.session} of {inert(each.allocation)}: chunk {each.chunk}: "
         f"{inert(each.problem)} (entry {each.entry})"
@@ -79,15 +87,19 @@ def recordings_text(
         lines.append(f"BAD: {damaged - len(named)} more recordings")
     if unchecked:
         lines.append(f"NOT CHECKED: {unchecked} recordings: {inert(because)}")
+    found = "".join(f"{each}\n" for each in lines)
+    counts = ""
     if whole or removed:
-        lines.append(f"Recordings: {whole} whole, {removed} removed after their retention")
-    return "".join(f"{each}\n" for each in lines)
+        counts = f"Recordings: {whole} whole, {removed} removed after their retention\n"
+    if found and log.startswith(_OK):
+        return found + "The log itself is whole: " + log.removeprefix(_OK) + counts
+    return log + found + counts
 
 
 def bundle_text(verdict: BundleVerdict) -> str:
     """Return the result of a verification of a bundle."""
     return (
-        f"OK: {verdict.entries} entries of cluster {inert(verdict.cluster)}, exported "
+        f"{_OK}{verdict.entries} entries of cluster {inert(verdict.cluster)}, exported "
         f"{inert(verdict.made)} for {inert(verdict.made_for)}\n"
         f"Head: {verdict.link.hex()}\nSigned by key: {verdict.signed_by}\n"
     )

@@ -51,7 +51,8 @@ def test_a_damaged_recording_is_named_and_the_exit_code_is_1() -> None:
     verdict = replace(WHOLE, ok=False, recordings_damaged=3, damaged=(BAD,))
     code, out, _ = verified(verdict)
     assert code == 1
-    assert f"BAD: recording {'a' * 32} of 42@1: chunk 3: it is missing (entry 7)\n" in out
+    assert out.startswith(f"BAD: recording {'a' * 32} of 42@1: chunk 3: it is missing (entry 7)\n")
+    assert "The log itself is whole: 41 entries" in out
     assert "BAD: 2 more recordings\n" in out
     assert "Recordings: 3 whole, 0 removed after their retention\n" in out
 
@@ -60,13 +61,20 @@ def test_what_could_not_be_checked_is_no_success() -> None:
     verdict = replace(WHOLE, recordings=0, recordings_unchecked=3, unchecked_because="it is away")
     code, out, _ = verified(verdict)
     assert code == 75
-    assert "NOT CHECKED: 3 recordings: it is away\n" in out
-    assert "whole" not in out
+    assert out.startswith("NOT CHECKED: 3 recordings: it is away\nThe log itself is whole: ")
+    assert "Recordings:" not in out
     assert verified(replace(verdict, ok=False, damaged=(BAD,), recordings_damaged=1))[0] == 1
 
 
 def test_a_broken_log_is_named_first() -> None:
-    verdict = replace(WHOLE, ok=False, first_bad=9, problem="it was changed")
+    verdict = replace(
+        WHOLE,
+        ok=False,
+        first_bad=9,
+        problem="it was changed",
+        recordings_damaged=1,
+        damaged=(BAD,),
+    )
     code, out, _ = verified(verdict)
     assert code == 1
     assert out.startswith("BAD: the first bad entry is 9: it was changed\n")
