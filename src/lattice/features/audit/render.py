@@ -13,7 +13,6 @@ from lattice.domain.audit_bundle import BundleVerdict
 from lattice.domain.recording_proof import DamagedRecording
 from lattice.features.audit.model import AuditRow, AuditVerdict
 
-
 _OK = "OK: "
 
 
