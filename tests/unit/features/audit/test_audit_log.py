@@ -240,6 +240,49 @@ async def test_an_event_whose_commit_lost_its_answer_is_recorded_once() -> None:
 
 
 @pytest.mark.spec("AUDIT-2")
+async def test_a_server_that_stops_within_a_commit_loses_no_event() -> None:
+    state = CountedStateStore()
+    replica = audit_replica(state, CLOCK, KEY)
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> None:
+        begun.set()
+        await never.wait()
+
+    state.before_commit = hangs
+    replica.log.note(attach("e1"))
+    async with running(replica.log):
+        await begun.wait()
+    state.before_commit = None
+    await replica.log.close()
+    assert await events(state) == ["e1"]
+
+
+async def test_a_defect_loses_no_event_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = InMemoryStateStore(CLOCK)
+    replica = audit_replica(state, CLOCK, KEY)
+    append = AuditChain.try_append
+
+    async def fails(chain: AuditChain, events: Sequence[AuditEvent]) -> None:
+        raise RuntimeError("not foreseen")
+
+    monkeypatch.setattr(AuditChain, "try_append", fails)
+    replica.log.note(attach("e1"))
+    required = asyncio.create_task(replica.log.require(attach("e2")))
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError):
+        await replica.log.flush()
+    with pytest.raises(SensitiveAuditRequired):
+        await required
+    monkeypatch.setattr(AuditChain, "try_append", append)
+    replica.log.note(attach("e3"))
+    assert await replica.log.flush()
+    gap, last = await events(state)
+    assert gap.startswith("gap-")
+    assert last == "e3"
+    assert replica.log.lost_total == 1
+
+
 async def test_events_above_the_queue_are_counted_and_recorded_as_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -138,11 +138,19 @@ class AuditLog:
                     if await self._write(batch):
                         tries = 0
                         continue
-                    tries += 1
-                    if tries >= MOST_TRIES:
-                        raise too_busy()
                 except Unavailable as problem:
                     self._fail(batch, problem)
+                    return False
+                except asyncio.CancelledError:
+                    # The server stops: `close` tries once more, with the same ids.
+                    self._put_back(batch)
+                    raise
+                except Exception:
+                    self._lose(batch)
+                    raise
+                tries += 1
+                if tries >= MOST_TRIES:
+                    self._fail(batch, too_busy())
                     return False
                 # What has come meanwhile goes with it.
                 self._put_back(batch)
@@ -202,6 +210,16 @@ class AuditLog:
         self._put_back(ordinary)
         _log.warning("the audit log can't be written", extra={"reason": problem.message})
 
+    def _lose(self, batch: list[_Waiting]) -> None:
+        """After a defect: what can't be written must not stop all that comes after it."""
+        for waiting in batch:
+            if waiting.done is not None and not waiting.done.done():
+                waiting.done.set_exception(Unavailable("An entry could not be written.", hint=""))
+        lost = sum(each.done is None and each.event.act is not AuditAct.GAP for each in batch)
+        self._lost += lost
+        self.lost_total += lost
+        _log.error("the audit log loses events after a defect", extra={"count": lost})
+
     def _put_back(self, batch: list[_Waiting]) -> None:
         """The next batch names a gap anew, as large as it is then."""
         self._queue.extendleft(
@@ -214,7 +232,7 @@ def _gap(lost: int) -> AuditEvent:
         event=f"gap-{uuid.uuid4().hex}",
         act=AuditAct.GAP,
         outcome=AuditOutcome.FAILED,
-        detail=f"{lost} events: the queue of a server was full",
+        detail=f"{lost} events: the queue of a server was full, or it could not write them",
     )
 
 
