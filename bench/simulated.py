@@ -48,7 +48,8 @@ from lattice.server.cluster.agents import as_single_server, open_agents
 from lattice.server.cluster.cluster_view import open_cluster_view
 from lattice.server.cluster.limits import NoOtherReplica, Rates, limit_table
 from lattice.server.cluster.state import AgreedState
-from lattice.server.config.sections import ApiSection, RateLimitsSection, ServerConfig
+from lattice.server.config.api_section import ApiSection
+from lattice.server.config.sections import RateLimitsSection, ServerConfig
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import listening, open_connections, server_tls
 from lattice.server.measurement import Measurement, MeasurementNeeds, open_measurement

@@ -33,8 +33,9 @@ from lattice.features.logs.section import LogsSection
 from lattice.features.state.section import BackupSection
 from lattice.foundation.server_series import SERIES
 from lattice.server.cluster.agents import as_single_server
+from lattice.server.config.api_section import ApiSection
 from lattice.server.config.engine_sections import TelemetrySection
-from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.config.sections import NodeAgentSection, ServerConfig, SlurmSection
 from lattice.server.foundation import open_ground
 from lattice.server.listeners.listeners import open_connections, show_connections
 from lattice.server.serve import open_features

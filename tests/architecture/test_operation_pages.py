@@ -12,7 +12,7 @@ import yaml
 
 from lattice.agent.sections import AgentConfig
 from lattice.base.address import Address
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.setup import site_files
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from lattice.base.clock import SystemClock
 from lattice.domain.stream import CarrierLost
 from lattice.domain.terminal import Output, Started, Stdin, read_message, write_message
 from lattice.features.attach.model import PROTOCOL, TICKET_PREFIX, Start, write_word
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.listeners.bounded_http import HttpBounds
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.listeners import RestServer, rest_config

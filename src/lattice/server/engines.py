@@ -48,8 +48,9 @@ from lattice.domain.submission import SubmitGate
 from lattice.domain.training_run import RunStore
 from lattice.domain.vcluster import Vclusters
 from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.config.api_section import ApiSection, AuthMode
 from lattice.server.config.engine_sections import ObjectsSection, RunsSection, TelemetrySection
-from lattice.server.config.sections import ApiSection, AuthMode, ServerConfig, SlurmSection
+from lattice.server.config.sections import ServerConfig, SlurmSection
 from lattice.server.config.sensitive_section import SensitiveSection
 
 

@@ -47,7 +47,7 @@ from lattice.server.cluster.backups import (
     restore_means,
     state_kind,
 )
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.engines import open_archive_lock, open_objects
 from lattice.server.foundation import Ground, ServedAgents
 from lattice.server.inspection.expiry import ServerExpiries

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from cryptography import x509
 
 from lattice.base.address import Address
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -9,13 +9,9 @@ from lattice.access.actor import ClaimNames
 from lattice.base.loglines import set_level
 from lattice.base.logsection import LogSection
 from lattice.base.reload import Reload
+from lattice.server.config.api_section import ApiSection
 from lattice.server.config.engine_sections import TelemetrySection
-from lattice.server.config.sections import (
-    ApiSection,
-    NodeAgentSection,
-    SlurmSection,
-    VclusterEntry,
-)
+from lattice.server.config.sections import NodeAgentSection, SlurmSection, VclusterEntry
 from lattice.server.foundation import Ground
 from lattice.server.listeners.gatekeeper import Gatekeeper
 

@@ -29,7 +29,8 @@ from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring
 from lattice.server.cluster.agent_listener import agent_listener
 from lattice.server.cluster.lane_listener import offered_lanes
-from lattice.server.config.sections import ApiSection, ServerConfig
+from lattice.server.config.api_section import ApiSection
+from lattice.server.config.sections import ServerConfig
 from lattice.server.features import features
 from lattice.server.foundation import Ground, open_ground
 from lattice.server.listeners.composition import Faces, compose

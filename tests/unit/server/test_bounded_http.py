@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
 from lattice.base.address import Address
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.listeners.bounded_http import HttpBounds, StrictConnection
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import ConnectionLimits, Connections, CountedListener

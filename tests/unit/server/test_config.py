@@ -18,8 +18,9 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, status_of
 from lattice.base.setting import Secret, Unread, setting_of
 from lattice.domain.vcluster import VclusterKind
+from lattice.server.config.api_section import AuthMode, ListenerAddress
 from lattice.server.config.load import Checked, check_server_config, load_server_config
-from lattice.server.config.sections import AuthMode, ListenerAddress, ServerConfig
+from lattice.server.config.sections import ServerConfig
 
 CONFIG = Path(__file__).parents[3] / "config"
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -20,8 +20,9 @@ from lattice.base.logs import configure_logging
 from lattice.features.doctor.model import CheckState
 from lattice.features.doctor.service.examiner import Examiner
 from lattice.server.cluster.agents import as_single_server
+from lattice.server.config.api_section import ApiSection
 from lattice.server.config.engine_sections import TelemetrySection
-from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSection, VclusterEntry
+from lattice.server.config.sections import ServerConfig, SlurmSection, VclusterEntry
 from lattice.server.foundation import Ground, open_ground
 from lattice.server.inspection.files import certificate_facts, folder_facts, log_folder_facts
 from lattice.server.inspection.inspection import ServerInspection

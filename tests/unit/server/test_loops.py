@@ -29,8 +29,9 @@ from lattice.base.supervisor import LoopFailed, OnFailure
 from lattice.features.logs.section import LogsSection
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.cluster.agents import as_single_server
+from lattice.server.config.api_section import ApiSection
 from lattice.server.config.engine_sections import TelemetrySection
-from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.config.sections import NodeAgentSection, ServerConfig, SlurmSection
 from lattice.server.config.sensitive_section import SensitiveSection
 from lattice.server.foundation import open_ground
 from lattice.server.listeners.composition import Faces

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from lattice.base.address import Address
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.public_names import PublicNames, certificate_names
 
 

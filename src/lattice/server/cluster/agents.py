@@ -39,12 +39,8 @@ from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.features.link.service.peers import Peers
 from lattice.server.cluster.state import AgreedState
-from lattice.server.config.sections import (
-    ApiSection,
-    IdentitySection,
-    ServerConfig,
-    SpiffeSection,
-)
+from lattice.server.config.api_section import ApiSection, SpiffeSection
+from lattice.server.config.sections import IdentitySection, ServerConfig
 from lattice.server.tls import root_of
 from lattice.wire.peerguard import PeerReader, read_peer
 

@@ -20,7 +20,7 @@ from lattice.domain.peer import PeerIdentity
 from lattice.domain.stream import CarrierLost
 from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.foundation.foundation import Foundation
-from lattice.server.config.sections import ApiSection
+from lattice.server.config.api_section import ApiSection
 from lattice.server.listeners.connections import (
     AcceptingServer,
     ConnectionLimits,

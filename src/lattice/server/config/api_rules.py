@@ -28,7 +28,8 @@ from lattice.base.metrics_endpoint import metrics_address
 from lattice.base.signatures import SigningKey
 from lattice.base.yamltree import short
 from lattice.domain.spiffe import BadTemplate, NodePath, checked_domain, workload_address
-from lattice.server.config.sections import ApiSection, AuthMode, IdentitySection, ServerConfig
+from lattice.server.config.api_section import ApiSection, AuthMode
+from lattice.server.config.sections import IdentitySection, ServerConfig
 from lattice.server.tls import TlsFiles, TlsRefused, read_material
 
 _UNIX_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")

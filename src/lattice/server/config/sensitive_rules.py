@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from lattice.base.config import ConfigReport
 from lattice.domain.vcluster import VclusterKind
-from lattice.server.config.sections import AuthMode, ServerConfig
+from lattice.server.config.api_section import AuthMode
+from lattice.server.config.sections import ServerConfig
 
 _NEEDS = "a sensitive vCluster needs"
 

@@ -19,7 +19,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.supervisor import Loop, LoopReturned, OnFailure, Supervisor
 from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
 from lattice.foundation.own_metrics import OwnMetrics
-from lattice.server.config.sections import ApiSection, ListenerAddress
+from lattice.server.config.api_section import ApiSection, ListenerAddress
 from lattice.server.listeners.bounded_http import BoundedHttp, HttpBounds
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import (
