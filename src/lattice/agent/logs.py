@@ -13,6 +13,7 @@ from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.adapters.linux.proc import process_info
 from lattice.agent.config import AgentSettings
 from lattice.agent.fresh_start import FreshStart
+from lattice.agent.scraped_jobs import ScrapedJobs
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.supervisor import Loop, OnFailure
@@ -58,7 +59,10 @@ class LogParts:
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
-        intake = LinkedIntake(dialling, address, servers, fresh)
+        self.scraped = ScrapedJobs(
+            config.state_dir / "sensitive-work", lambda: self.collecting.followed
+        )
+        intake = LinkedIntake(dialling, address, servers, fresh, self.scraped.note_sensitive_work)
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
             settings.node,
@@ -144,8 +148,11 @@ class LinkedIntake:
         address: Callable[[], str],
         servers: ServerTime,
         fresh: FreshStart,
+        on_sensitive_work: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_sensitive_work` is called when a server calls a job sensitive."""
         self._fresh = fresh
+        self._on_sensitive_work = on_sensitive_work
         self._dialling = dialling
         self._address = address
         self._servers = servers
@@ -225,6 +232,7 @@ class LinkedIntake:
         """The seal, if there is one. Raises `Unavailable` where this process may hold no keys."""
         if not message.key_id:
             return None
+        self._on_sensitive_work()
         if not self._fresh.may_hold_keys():
             reason = next(iter(self._fresh.lacks()), "the agent starts anew for sensitive work")
             raise Unavailable(f"Nothing of this job is collected yet: {reason}.")

@@ -207,6 +207,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         servers,
         lambda: logs.collecting.followed,
         figures,
+        scraped=logs.scraped.of,
     )
     stack.callback(telemetry.close)
     reloader.add(*telemetry.reloads)

@@ -60,7 +60,7 @@ _MIB = 1024 * 1024
 class TelemetryParts:
     """Measures this node's jobs. Call `close` at the end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on
         self,
         settings: AgentSettings,
         jobs: NodeJobs,
@@ -70,11 +70,15 @@ class TelemetryParts:
         servers: ServerTime,
         followed: Callable[[], Iterable[FollowedFile]],
         process: Callable[[], Iterable[ExposedFigure]] = tuple,
+        *,
+        scraped: Callable[[Iterable[JobSnapshot]], Iterable[JobSnapshot]] = lambda each: each,
     ) -> None:
         """`link` returns the current link; `followed` the files with collected output.
 
-        `process` returns the agent's own metrics other than telemetry.
+        `process` returns the agent's own metrics other than telemetry. `scraped` chooses the jobs
+        that a scraper on this node may see.
         """
+        self._scraped = scraped
         config = settings.config.telemetry
         self._node = settings.node
         self._enabled = config.enabled
@@ -181,7 +185,8 @@ class TelemetryParts:
 
     def metrics_page(self) -> str:
         """For a scraper on this node."""
-        return page(self._node, self.snapshots.newest(), self._figures(), self.time.now())
+        snapshots = self._scraped(self.snapshots.newest())
+        return page(self._node, snapshots, self._figures(), self.time.now())
 
     def _figures(self) -> Iterator[ExposedFigure]:
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -90,13 +90,21 @@ async def test_a_key_is_taken_only_by_a_process_that_overwrites_its_memory() -> 
     stops: list[str] = []
     fresh = FreshStart(is_overwriting=lambda: False, why_never=lambda: "")
     fresh.on_wanted(lambda: stops.append("stop"))
-    intake = LinkedIntake(servers, lambda: "r1", time, fresh)  # type: ignore[arg-type]
+    noted: list[str] = []
+    intake = LinkedIntake(
+        servers,  # type: ignore[arg-type]
+        lambda: "r1",
+        time,
+        fresh,
+        lambda: noted.append("sensitive"),
+    )
     for _ in range(2):
         with pytest.raises(Unavailable, match="starts anew"):
             await intake.admit(7, 1300.5, (1,))
         with pytest.raises(Unavailable, match="starts anew"):
             await intake.seal_of(7, 1300.5)
     assert stops == ["stop"]
+    assert set(noted) == {"sensitive"}
     intake = LinkedIntake(servers, lambda: "r1", time, _OVERWRITES)  # type: ignore[arg-type]
     taken = (await intake.admit(7, 1300.5, (1,))).seal
     assert taken is not None

@@ -306,6 +306,8 @@ async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_
         made.buffer.lost_total = 5
         page = made.metrics_page()
         assert 'lattice_threads{alloc="7",node="n1",source="host_local_probe"} 3.0' in page
+        made._scraped = lambda _: ()
+        assert "lattice_threads" not in made.metrics_page()
         assert 'lattice_agent_samples_lost_total{node="n1"} 5.0' in page
         assert "lattice_agent_cpu_seconds_total" in page
         names = {each.name for each in made.loops()}

@@ -181,7 +181,7 @@ class RecordingCloser:
                     carrying.cancel()
                     await asyncio.gather(carrying, return_exceptions=True)
         except (TimeoutError, Unavailable, NotFound, PermissionRefused, CarrierLost) as problem:
-            _log.info("recording %s is not had from %s: %s", entry.session, entry.node, problem)
+            _log.info("%s gives no recording %s: %s", entry.node, entry.session, problem)
             return None
         except ConduitClosed:
             return None

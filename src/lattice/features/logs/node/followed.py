@@ -44,6 +44,8 @@ class FollowedFile:
     """True if Slurm had no such job at the last request for its files."""
     stored: Mapping[StreamKey, StoredChunk] = field(default_factory=dict)
     """What the store had of the job at the first request."""
+    admitted: bool = False
+    """True once a server has granted its output, and so told whether it is sensitive."""
     seal: JobSeal | None = None
     """What seals the job's output, once a server has answered; None if it is not sensitive."""
 

@@ -158,6 +158,7 @@ class Opening:
             with_stored=not followed.folder.exists(),
         )
         followed.unknown = False
+        followed.admitted = True
         followed.seal = followed.seal or admission.seal
         return admission
 
@@ -235,6 +236,7 @@ class Opening:
                 skip=skip,
                 with_stored=not skip,
             )
+            followed.admitted = True
             followed.seal = followed.seal or admission.seal
             stored = admission.stored or stored
             followed.stored = stored or followed.stored
