@@ -1,8 +1,8 @@
 """Whose figures a scraper on this node may have: nobody's who does sensitive work.
 
 A scraper writes to a store that many people read. Whether a job is sensitive an agent learns with
-the grant for its output. So on a node that ever had sensitive work a job is shown once a server has
-called it ordinary, and others show every job that nobody has called sensitive.
+the grant for its output. A node that ever had sensitive work shows a job once a server has called
+it ordinary. Other nodes show every job that no server has called sensitive.
 """
 
 from __future__ import annotations

@@ -69,6 +69,12 @@ def helper_flags() -> argparse.ArgumentParser:
     parser.add_argument("--kill-s", type=float, default=30.0, help=argparse.SUPPRESS)
     parser.add_argument("--linger-s", type=float, default=60.0, help=argparse.SUPPRESS)
     _add_gate_flags(parser)
+    _add_limits(parser)
+    parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
+    return parser
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout-s", type=float, default=30.0, help="how long a program may take")
     parser.add_argument(
         "--most-at-once",
@@ -76,8 +82,6 @@ def helper_flags() -> argparse.ArgumentParser:
         default=8,
         help="questions answered together; cancelling has 4 more",
     )
-    parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
-    return parser
 
 
 def _add_gate_flags(parser: argparse.ArgumentParser) -> None:
