@@ -16,6 +16,7 @@ from lab.slurm_config import GPUS
 from lab.users import AGENT_USER
 from lattice.adapters import guest_ssh
 from tests.e2e.people import Person
+from tests.e2e.put_right import administrator
 from tests.e2e.topped import cell, debugged, top
 from tests.eventually import eventually
 
@@ -47,6 +48,8 @@ def slice_on(lab: Lab) -> Iterator[SliceGuest]:
                 "host_key": guest.host_key,
                 "key_file": str(key),
                 "user": "root",
+                "bridge": "br-slices",
+                "netdata": "http://n1:19999",
             }
         ]
         agent.stop()
@@ -61,7 +64,9 @@ def slice_on(lab: Lab) -> Iterator[SliceGuest]:
 
 def values(answer: dict[str, Any], metric: str) -> set[float]:
     cells = (each for row in answer.get("rows", ()) for each in row["cells"])
-    return {each["value"] for each in cells if each["metric"] == metric} - {None}
+    return {
+        each["value"] for each in cells if each["metric"] == metric and each["value"] is not None
+    }
 
 
 @pytest.mark.story
@@ -78,6 +83,15 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         assert shown == {uuid_of(FIRST_CARD + card) for card in range(GPUS)}
         assert answer["origin"]["source"] == "slice_guest"
         assert "source: slice_guest" in alice.tries("top", str(job), "--once").out
+        (mine,) = alice.asks("status", str(job))["slices"]
+        assert (mine["node"], mine["guest"]["state"]) == (NODE, "healthy")
+        assert [each["name"] for each in mine["guest"]["ports"]] == ["eth0"]
+        text = alice.tries("status", str(job)).out + alice.tries("nodes", NODE, "-o", "json").out
+        text += alice.tries("top", str(job), "--once", "-o", "json").out
+        assert "blue" in text
+        assert not any(each in text for each in (guest.address, "br-slices", "19999"))
+        card = administrator(lab).tries("nodes", NODE).out
+        assert f"guest at {guest.address}; bridge br-slices; Netdata http://n1:19999" in card
         guest.stop()
         silent = eventually(
             lambda: top(alice, job, "--per-node"),

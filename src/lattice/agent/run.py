@@ -221,7 +221,9 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
 
     def health() -> NodeHealth:
         lacks = (*own.current(), *fresh.lacks())
-        return replace(telemetry.gpu_health.current(), lacks=lacks, agent=own.facts())
+        slices = telemetry.slices.states()
+        health = telemetry.gpu_health.current()
+        return replace(health, lacks=lacks, agent=own.facts(), slices=slices)
 
     keeper = link.keeper = _keeper(settings, identity, dialling, clock, sessions, health)
     return (

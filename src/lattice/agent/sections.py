@@ -126,6 +126,10 @@ class SliceSection:
     cards: tuple[str, ...] = setting(
         (), "The UUIDs of its GPUs. Empty: those that its guest reports."
     )
+    bridge: str = setting("", "The node's bridge to the guest, as operators see it.")
+    netdata: str = setting(
+        "", "A Netdata of this node, `http://n1:19999`, as operators see it. Nobody else does."
+    )
     card_memory_gb: float | None = setting(
         None, "Memory of each of its GPUs in the guest, GiB. Not set: it is not checked.", least=1
     )

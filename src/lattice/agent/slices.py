@@ -36,8 +36,14 @@ from lattice.domain.slices import (
     InSlices,
     JobReadings,
     JobSite,
+    NodeSlice,
     OnHost,
+    SliceCard,
     SliceGpus,
+    SliceGuest,
+    SliceHost,
+    SlicePort,
+    SliceState,
     Unplaced,
     nothing_measured,
     site_of,
@@ -235,6 +241,7 @@ class SliceParts:
     ) -> None:
         """`folder`: for the files of host keys. `held_cards`: what the host's driver serves."""
         self._held_cards = held_cards
+        self._sections = tuple(sections)
         self._host = HostSide(
             boot_id=(proc / "sys/kernel/random/boot_id").read_text().strip(),
             memory_bytes=_memory_bytes(proc),
@@ -271,6 +278,16 @@ class SliceParts:
                 found.update(gpu.uuid for gpu in gpus if gpu.uuid not in refused)
         return frozenset(found)
 
+    def states(self) -> tuple[NodeSlice, ...]:
+        """Every slice as its guest last reported, for the servers."""
+        return tuple(
+            NodeSlice(
+                guest=_slice_guest(each, self.guests[each.name].last),
+                host=_slice_host(each),
+            )
+            for each in self._sections
+        )
+
     async def run(self) -> None:
         """Ask every guest now and then, until cancelled."""
         try:
@@ -279,6 +296,40 @@ class SliceParts:
                 await asyncio.sleep(EVERY_S)
         finally:
             await asyncio.gather(*(each.aclose() for each in self.guests.values()))
+
+
+def _slice_host(section: SliceSection) -> SliceHost:
+    return SliceHost(address=section.address, bridge=section.bridge, netdata=section.netdata)
+
+
+def _slice_guest(section: SliceSection, answer: GuestAnswer | None) -> SliceGuest:
+    if answer is None:
+        return SliceGuest(name=section.name, gpus=section.gpus)
+    found = answer.report
+    if found is None or found.report is None:
+        return SliceGuest(
+            name=section.name,
+            gpus=section.gpus,
+            state=SliceState.UNAVAILABLE,
+            reason=answer.reason,
+            last_error=answer.last_error,
+        )
+    return SliceGuest(
+        name=section.name,
+        gpus=section.gpus,
+        state=SliceState.WARNING if found.faults else SliceState.HEALTHY,
+        faults=found.faults,
+        cards=tuple(
+            SliceCard(uuid=gpu.uuid, name=gpu.name)
+            for gpu in found.report.gpus
+            if gpu.uuid not in found.refused
+        ),
+        # Without counters: every change of a node's health is written to the agreed state.
+        ports=tuple(
+            SlicePort(name=nic.name, kind=nic.kind, up=nic.up, speed_bits=nic.speed_bits)
+            for nic in found.report.nics
+        ),
+    )
 
 
 def _memory_bytes(proc: Path) -> float:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from lattice.domain.slices import NodeSlice
+
 
 class NodeState(StrEnum):
     """Lattice's state of a node: what an owner or an operator needs."""
@@ -78,6 +80,7 @@ class NodeHealth:
     lacks: tuple[str, ...] = ()
     """What the agent itself lacks on the node, such as its helper, and what to do."""
     agent: AgentFacts = UNREPORTED
+    slices: tuple[NodeSlice, ...] = ()
 
 
 NOT_LOOKED = NodeHealth()
@@ -126,6 +129,8 @@ class Node:
     agent: NodeAgent | None = None
     claimed_by: str = ""
     """Whose claim it is in. Empty for callers who may not know."""
+    slices: tuple[NodeSlice, ...] = ()
+    """Its GPU slices. Empty for callers who are no operators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from lattice.domain.allocation import Allocation
 from lattice.domain.node import (
     NOT_LOOKED,
     AgentLink,
@@ -35,8 +36,10 @@ from lattice.domain.node import (
     NodeHealth,
     NodeState,
 )
+from lattice.domain.slices import AllocationSlice, SliceState
 from lattice.domain.source import Source
 
+AGENT_LOST = "the agent of the node is not linked"
 LINKS = "links/"
 NODES = "nodes/"
 
@@ -128,6 +131,22 @@ def _boots(before: Presence | None, link: Link, now: float) -> tuple[str, float]
     # A machine that boots gets a new id; an id that comes back belongs to another machine.
     doubled = now if link.boot_id == before.earlier_boot_id else before.doubled
     return before.boot_id, doubled
+
+
+def slices_of(allocation: Allocation, reading: PresenceReading) -> tuple[AllocationSlice, ...]:
+    """The slices that an allocation runs in now, as far as their nodes' agents report them."""
+    if allocation.state.finished:
+        return ()
+    found = []
+    for held in allocation.gpu_indices:
+        record = reading.records.get(held.node)
+        for each in record.health.slices if record is not None else ():
+            if set(each.guest.gpus).intersection(held.indices):
+                guest = each.guest
+                if record is not None and not record.linked:
+                    guest = replace(guest, state=SliceState.UNKNOWN, reason=AGENT_LOST, faults=())
+                found.append(AllocationSlice(node=held.node, guest=guest))
+    return tuple(found)
 
 
 def lacks_of(record: Presence, reading: PresenceReading) -> tuple[str, ...]:

@@ -141,3 +141,81 @@ class SliceState(StrEnum):
     WARNING = "warning"
     """It reports, and something in the report is wrong."""
     UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceCard:
+    """One GPU of a guest."""
+
+    uuid: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicePort:
+    """A network port of a guest, or a port of one of its RDMA devices."""
+
+    name: str
+    kind: str = ""
+    up: bool = False
+    speed_bits: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceGuest:
+    """A slice as its owner sees it: what its guest reports, and nothing of the host."""
+
+    name: str
+    gpus: tuple[int, ...] = ()
+    """By Slurm's numbers on the node."""
+    state: SliceState = SliceState.UNKNOWN
+    reason: str = ""
+    """Why its guest does not report."""
+    last_error: str = ""
+    faults: tuple[str, ...] = ()
+    cards: tuple[SliceCard, ...] = ()
+    ports: tuple[SlicePort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceHost:
+    """The host's side of a slice, for operators alone."""
+
+    address: str = ""
+    """Where the agent reaches the guest."""
+    bridge: str = ""
+    netdata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSlice:
+    """A slice as its node's agent reports it."""
+
+    guest: SliceGuest
+    host: SliceHost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationSlice:
+    """A slice that an allocation runs in. It has no field for the host's side."""
+
+    node: str
+    guest: SliceGuest
+
+
+def slice_text(guest: SliceGuest) -> str:
+    """The slice in one line, for people."""
+    count = f"{len(guest.gpus)} GPU{'' if len(guest.gpus) == 1 else 's'}"
+    error = f" ({guest.last_error})" if guest.last_error else ""
+    trouble = [f"{guest.reason}{error}"] if guest.reason else list(guest.faults)
+    return f"{guest.name}: {count}, {'; '.join((guest.state.value, *trouble))}"
+
+
+def ports_text(guest: SliceGuest) -> str:
+    """The network ports of the guest in one line."""
+    return ", ".join(_port_text(each) for each in guest.ports)
+
+
+def _port_text(port: SlicePort) -> str:
+    speed = f" {port.speed_bits / 1e9:g} Gbit/s" if port.up and port.speed_bits else ""
+    return f"{port.name} {'up' if port.up else 'down'}{speed}"

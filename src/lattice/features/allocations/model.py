@@ -10,6 +10,7 @@ from lattice.base.operation import FieldRule
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
+from lattice.domain.slices import AllocationSlice
 from lattice.domain.source import Source
 from lattice.domain.training_run import TrainingRun
 
@@ -68,3 +69,5 @@ class AllocationCard:
     """Set only for a running allocation, on request."""
     runs: tuple[TrainingRun, ...] = ()
     """For the owner, on request; not of sensitive work, whose reads are recorded."""
+    slices: tuple[AllocationSlice, ...] = ()
+    """The GPU slices that it runs in."""

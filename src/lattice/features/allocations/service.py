@@ -8,7 +8,7 @@ distinguishes "not yours" from "does not exist".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from lattice.access.actor import Actor
@@ -23,6 +23,7 @@ from lattice.domain.last_output import LastOutput, LastOutputs
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.sharing import ReadNotes, ReadRecord, Share, Shares, Standing
+from lattice.domain.slices import AllocationSlice
 from lattice.domain.source import AGREED, PAST, Source
 from lattice.features.allocations.model import (
     LARGEST_LIST,
@@ -42,7 +43,7 @@ _RUNS_WITHIN_S = 1.0
 class AllocationService:
     """Lists and looks up allocations for one caller at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its dependencies
         self,
         scheduler: Scheduler,
         clock: Clock,
@@ -52,10 +53,15 @@ class AllocationService:
         finder: AllocationFinder | None = None,
         runs: TrainingRunFinder | None = None,
         sensitive: SensitiveWork | None = None,
+        slices: Callable[[Allocation], tuple[AllocationSlice, ...]] = lambda _: (),
     ) -> None:
-        """`finder` looks up single allocations; without one, by the owner and roles alone."""
+        """`finder` looks up single allocations; without one, by the owner and roles alone.
+
+        `slices` returns the GPU slices that an allocation runs in.
+        """
         self._runs = runs or TrainingRunFinder(clock)
         self._sensitive = sensitive or SensitiveWork()
+        self._slices = slices
         self._outputs = outputs
         self._scheduler = scheduler
         self._clock = clock
@@ -127,6 +133,7 @@ class AllocationService:
             readers=readers,
             last_output=output,
             runs=trained.runs,
+            slices=self._slices(found.allocation),
         )
 
     async def _last_output(self, found: Found) -> LastOutput | None:

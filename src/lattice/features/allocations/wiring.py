@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lattice.domain.presence import slices_of
 from lattice.features.allocations.operations import GET_ALLOCATION, LIST_ALLOCATIONS, LIST_HISTORY
 from lattice.features.allocations.service import AllocationService
 from lattice.foundation.foundation import Foundation
@@ -19,6 +20,7 @@ def wire(foundation: Foundation) -> Wiring:
         foundation.finder,
         foundation.runs,
         foundation.sensitive,
+        lambda allocation: slices_of(allocation, foundation.presences.presences()),
     )
     return Wiring(
         bindings=(

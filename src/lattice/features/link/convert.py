@@ -6,13 +6,25 @@ import math
 
 from lattice.base.text import inert
 from lattice.domain.node import AgentFacts, HealthState, NodeHealth
+from lattice.domain.slices import (
+    NodeSlice,
+    SliceCard,
+    SliceGuest,
+    SliceHost,
+    SlicePort,
+    SliceState,
+)
 from lattice.wire.convert import message_of
 from lattice.wire.v1 import link_pb2 as pb
+from lattice.wire.v1 import slices_pb2
 
 _MOST_FAULTS = 8
 _LONGEST_FAULT = 160
 _LONGEST_LACK = 400
 _LARGEST_CLOCK_S = 1e9
+_MOST_SLICES, _MOST_PORTS = 64, 64
+_FASTEST_BITS = 1e15
+_STATES = {each.value: each for each in SliceState}
 
 
 def health_message(health: NodeHealth) -> pb.NodeHealth:
@@ -26,9 +38,49 @@ def health_of(message: pb.NodeHealth) -> NodeHealth:
     try:
         health = HealthState(message.health)
     except ValueError:
-        return NodeHealth(lacks=lacks, agent=facts)
+        return NodeHealth(lacks=lacks, agent=facts, slices=_slices_of(message))
     faults = (inert(each)[:_LONGEST_FAULT] for each in message.words[:_MOST_FAULTS])
-    return NodeHealth(health, tuple(faults), lacks, facts)
+    return NodeHealth(health, tuple(faults), lacks, facts, _slices_of(message))
+
+
+def _slices_of(message: pb.NodeHealth) -> tuple[NodeSlice, ...]:
+    return tuple(_slice_of(each) for each in message.slices[:_MOST_SLICES])
+
+
+def _slice_of(message: slices_pb2.NodeSlice) -> NodeSlice:
+    guest, host = message.guest, message.host
+    return NodeSlice(
+        guest=SliceGuest(
+            name=_cut(guest.name),
+            gpus=tuple(guest.gpus[:_MOST_PORTS]),
+            state=_STATES.get(guest.state, SliceState.UNKNOWN),
+            reason=_cut(guest.reason),
+            last_error=_cut(guest.last_error),
+            faults=tuple(_cut(each) for each in guest.faults[:_MOST_FAULTS]),
+            cards=tuple(
+                SliceCard(uuid=_cut(each.uuid), name=_cut(each.name))
+                for each in guest.cards[:_MOST_PORTS]
+            ),
+            ports=tuple(_port_of(each) for each in guest.ports[:_MOST_PORTS]),
+        ),
+        host=SliceHost(
+            address=_cut(host.address), bridge=_cut(host.bridge), netdata=_cut(host.netdata)
+        ),
+    )
+
+
+def _port_of(message: slices_pb2.SlicePort) -> SlicePort:
+    speed = message.speed_bits if message.HasField("speed_bits") else math.nan
+    return SlicePort(
+        name=_cut(message.name),
+        kind=_cut(message.kind),
+        up=message.up,
+        speed_bits=speed if 0 < speed < _FASTEST_BITS else None,
+    )
+
+
+def _cut(text: str) -> str:
+    return inert(text)[:_LONGEST_FAULT]
 
 
 def _facts_of(message: pb.AgentFacts) -> AgentFacts:

@@ -12,6 +12,7 @@ from lattice.base.text import inert
 from lattice.domain.node import AgentLink, HealthState, Node, NodeAgent, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
+from lattice.domain.slices import SliceState, ports_text, slice_text
 from lattice.domain.source import Source
 from lattice.features.nodes.model import NodeActs, NodeCard, NodeOutcome, VclusterCard
 
@@ -26,6 +27,12 @@ _SIGNS = {
 }
 
 
+_SLICE_COLOURS = {
+    SliceState.UNKNOWN: "yellow",
+    SliceState.HEALTHY: "green",
+    SliceState.WARNING: "yellow",
+    SliceState.UNAVAILABLE: "red",
+}
 _SICK = {HealthState.WARNING: "yellow", HealthState.FAILURE: "red"}
 
 
@@ -240,6 +247,21 @@ def _health_cell(node: Node) -> Cell:
     return text, _SICK.get(agent.health, "green")
 
 
+def _slice_lines(node: Node) -> list[tuple[str, Cell]]:
+    """Return the slices with the host's side; a node has some only for operators."""
+    lines: list[tuple[str, Cell]] = []
+    for each in node.slices:
+        colour = _SLICE_COLOURS[each.guest.state]
+        lines.append(("Slice" if not lines else "", (inert(slice_text(each.guest)), colour)))
+        host = each.host
+        parts = [f"guest at {host.address}"] if host.address else []
+        parts += [f"bridge {host.bridge}"] if host.bridge else []
+        parts += [f"Netdata {host.netdata}"] if host.netdata else []
+        parts += [ports_text(each.guest)] if each.guest.ports else []
+        lines.append(("", inert("; ".join(parts))))
+    return lines
+
+
 def card(answer: NodeCard, style: Style, now: datetime) -> str:
     """Return one node as a card that fits one screen."""
     node = answer.node
@@ -256,6 +278,7 @@ def card(answer: NodeCard, style: Style, now: datetime) -> str:
         ("GPUs", f"{node.gpus_allocated} of {node.gpus} in use" if node.gpus else ""),
         ("Health", _health_cell(node)),
         ("Agent lacks", ("; ".join(node.agent.lacks) if node.agent else "", "yellow")),
+        *_slice_lines(node),
         ("Switch", node.switch),
         ("Booted", moment(node.booted, style, now) if node.booted else ""),
         ("Version", node.slurm_version),

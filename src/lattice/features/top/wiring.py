@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
+from lattice.domain.presence import slices_of
 from lattice.features.top.operations import QUERY_METRICS
 from lattice.features.top.service.top import TopService
 from lattice.foundation.foundation import Foundation, NodeAccess
@@ -24,5 +25,6 @@ def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
         foundation.limits,
         foundation.degraded,
         is_sensitive=foundation.sensitive.covers,
+        slices=lambda allocation: slices_of(allocation, foundation.presences.presences()),
     )
     return Wiring(bindings=bindings(service))

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from lattice.wire.v1 import sharing_pb2 as _sharing_pb2
+from lattice.wire.v1 import slices_pb2 as _slices_pb2
 from lattice.wire.v1 import source_pb2 as _source_pb2
 from lattice.wire.v1 import training_pb2 as _training_pb2
 import builtins as _builtins
@@ -159,6 +160,7 @@ class AllocationCard(_message.Message):
     READERS_FIELD_NUMBER: _builtins.int
     LAST_OUTPUT_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allocation(self) -> Global___Allocation: ...
     @_builtins.property
@@ -185,6 +187,10 @@ class AllocationCard(_message.Message):
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_training_pb2.TrainingRun]:
         """For the owner, where asked for; never of sensitive work."""
 
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[_slices_pb2.AllocationSlice]:
+        """The GPU slices that it runs in."""
+
     def __init__(
         self,
         *,
@@ -196,10 +202,11 @@ class AllocationCard(_message.Message):
         readers: _abc.Iterable[_sharing_pb2.ReadRecord] | None = ...,
         last_output: Global___LastOutput | None = ...,
         runs: _abc.Iterable[_training_pb2.TrainingRun] | None = ...,
+        slices: _abc.Iterable[_slices_pb2.AllocationSlice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "last_output", b"last_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "last_output", b"last_output", "readers", b"readers", "runs", b"runs", "shares", b"shares", "siblings", b"siblings", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "last_output", b"last_output", "readers", b"readers", "runs", b"runs", "shares", b"shares", "siblings", b"siblings", "slices", b"slices", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

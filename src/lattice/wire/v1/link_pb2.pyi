@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from lattice.wire.v1 import slices_pb2 as _slices_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -140,6 +141,7 @@ class NodeHealth(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     LACKS_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     health: _builtins.str
     """healthy, warning, failure; empty or another word: nobody looked"""
     @_builtins.property
@@ -152,6 +154,8 @@ class NodeHealth(_message.Message):
 
     @_builtins.property
     def agent(self) -> Global___AgentFacts: ...
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[_slices_pb2.NodeSlice]: ...
     def __init__(
         self,
         *,
@@ -159,10 +163,11 @@ class NodeHealth(_message.Message):
         words: _abc.Iterable[_builtins.str] | None = ...,
         lacks: _abc.Iterable[_builtins.str] | None = ...,
         agent: Global___AgentFacts | None = ...,
+        slices: _abc.Iterable[_slices_pb2.NodeSlice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "health", b"health", "lacks", b"lacks", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "health", b"health", "lacks", b"lacks", "slices", b"slices", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

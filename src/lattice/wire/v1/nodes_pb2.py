@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
+from lattice.wire.v1 import slices_pb2 as lattice_dot_v1_dot_slices__pb2
 from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lattice/v1/nodes.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"5\n\x10ListNodesRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x11\n\tpartition\x18\x02 \x01(\t\"\x1e\n\x0eGetNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListVclustersRequest\"`\n\x0cVclusterList\x12+\n\tvclusters\x18\x01 \x03(\x0b\x32\x18.lattice.v1.VclusterCard\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\x85\x01\n\x0cVclusterCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\x12\x0b\n\x03qos\x18\x04 \x01(\t\x12\r\n\x05nodes\x18\x05 \x01(\r\x12*\n\x06states\x18\x06 \x03(\x0b\x32\x1a.lattice.v1.NodeStateCount\".\n\x0eNodeStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x01(\r\"2\n\x12OperateNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"2\n\x08NodeActs\x12&\n\x05nodes\x18\x01 \x03(\x0b\x32\x17.lattice.v1.NodeOutcome\"K\n\x0bNodeOutcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x01(\x08\"P\n\x08NodeList\x12\x1f\n\x05nodes\x18\x01 \x03(\x0b\x32\x10.lattice.v1.Node\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"d\n\x08NodeCard\x12\x1e\n\x04node\x18\x01 \x01(\x0b\x32\x10.lattice.v1.Node\x12\x13\n\x0b\x61llocations\x18\x02 \x03(\t\x12#\n\x07sources\x18\x03 \x03(\x0b\x32\x12.lattice.v1.Source\"\xad\x03\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bslurm_state\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x03(\t\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x05\x12\x16\n\x0e\x63pus_allocated\x18\x06 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x07 \x01(\x03\x12\x1e\n\x16memory_allocated_bytes\x18\x08 \x01(\x03\x12\x0c\n\x04gpus\x18\t \x01(\x05\x12\x16\n\x0egpus_allocated\x18\n \x01(\x05\x12\x0e\n\x06switch\x18\x0b \x01(\t\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12\x11\n\treason_by\x18\r \x01(\t\x12-\n\treason_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rslurm_version\x18\x0f \x01(\t\x12*\n\x06\x62ooted\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05\x61gent\x18\x11 \x01(\x0b\x32\x15.lattice.v1.NodeAgent\x12\x12\n\nclaimed_by\x18\x12 \x01(\t\"\xae\x01\n\tNodeAgent\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x11\n\tcondition\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x0e\n\x06health\x18\x06 \x01(\t\x12\x14\n\x0chealth_words\x18\x07 \x03(\t\x12\r\n\x05lacks\x18\x08 \x03(\t2\x93\x04\n\x0bNodeService\x12\x45\n\tListNodes\x12\x1c.lattice.v1.ListNodesRequest\x1a\x14.lattice.v1.NodeList\"\x04\x98\xe5\x18\x08\x12\x41\n\x07GetNode\x12\x1a.lattice.v1.GetNodeRequest\x1a\x14.lattice.v1.NodeCard\"\x04\x98\xe5\x18\x08\x12Q\n\rListVclusters\x12 .lattice.v1.ListVclustersRequest\x1a\x18.lattice.v1.VclusterList\"\x04\x98\xe5\x18\x08\x12G\n\tDrainNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\x11\x12I\n\x0bUndrainNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\x11\x12I\n\x0b\x44isableNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\t\x12H\n\nEnableNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16lattice/v1/nodes.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/slices.proto\x1a\x17lattice/v1/source.proto\"5\n\x10ListNodesRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x11\n\tpartition\x18\x02 \x01(\t\"\x1e\n\x0eGetNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListVclustersRequest\"`\n\x0cVclusterList\x12+\n\tvclusters\x18\x01 \x03(\x0b\x32\x18.lattice.v1.VclusterCard\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"\x85\x01\n\x0cVclusterCard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\x12\x0b\n\x03qos\x18\x04 \x01(\t\x12\r\n\x05nodes\x18\x05 \x01(\r\x12*\n\x06states\x18\x06 \x03(\x0b\x32\x1a.lattice.v1.NodeStateCount\".\n\x0eNodeStateCount\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x01(\r\"2\n\x12OperateNodeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"2\n\x08NodeActs\x12&\n\x05nodes\x18\x01 \x03(\x0b\x32\x17.lattice.v1.NodeOutcome\"K\n\x0bNodeOutcome\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x01(\x08\"P\n\x08NodeList\x12\x1f\n\x05nodes\x18\x01 \x03(\x0b\x32\x10.lattice.v1.Node\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\"d\n\x08NodeCard\x12\x1e\n\x04node\x18\x01 \x01(\x0b\x32\x10.lattice.v1.Node\x12\x13\n\x0b\x61llocations\x18\x02 \x03(\t\x12#\n\x07sources\x18\x03 \x03(\x0b\x32\x12.lattice.v1.Source\"\xd4\x03\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bslurm_state\x18\x03 \x01(\t\x12\x12\n\npartitions\x18\x04 \x03(\t\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x05\x12\x16\n\x0e\x63pus_allocated\x18\x06 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x07 \x01(\x03\x12\x1e\n\x16memory_allocated_bytes\x18\x08 \x01(\x03\x12\x0c\n\x04gpus\x18\t \x01(\x05\x12\x16\n\x0egpus_allocated\x18\n \x01(\x05\x12\x0e\n\x06switch\x18\x0b \x01(\t\x12\x0e\n\x06reason\x18\x0c \x01(\t\x12\x11\n\treason_by\x18\r \x01(\t\x12-\n\treason_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rslurm_version\x18\x0f \x01(\t\x12*\n\x06\x62ooted\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05\x61gent\x18\x11 \x01(\x0b\x32\x15.lattice.v1.NodeAgent\x12\x12\n\nclaimed_by\x18\x12 \x01(\t\x12%\n\x06slices\x18\x13 \x03(\x0b\x32\x15.lattice.v1.NodeSlice\"\xae\x01\n\tNodeAgent\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x11\n\tcondition\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x0e\n\x06health\x18\x06 \x01(\t\x12\x14\n\x0chealth_words\x18\x07 \x03(\t\x12\r\n\x05lacks\x18\x08 \x03(\t2\x93\x04\n\x0bNodeService\x12\x45\n\tListNodes\x12\x1c.lattice.v1.ListNodesRequest\x1a\x14.lattice.v1.NodeList\"\x04\x98\xe5\x18\x08\x12\x41\n\x07GetNode\x12\x1a.lattice.v1.GetNodeRequest\x1a\x14.lattice.v1.NodeCard\"\x04\x98\xe5\x18\x08\x12Q\n\rListVclusters\x12 .lattice.v1.ListVclustersRequest\x1a\x18.lattice.v1.VclusterList\"\x04\x98\xe5\x18\x08\x12G\n\tDrainNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\x11\x12I\n\x0bUndrainNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\x11\x12I\n\x0b\x44isableNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\t\x12H\n\nEnableNode\x12\x1e.lattice.v1.OperateNodeRequest\x1a\x14.lattice.v1.NodeActs\"\x04\x98\xe5\x18\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,32 +49,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESERVICE'].methods_by_name['DisableNode']._serialized_options = b'\230\345\030\t'
   _globals['_NODESERVICE'].methods_by_name['EnableNode']._loaded_options = None
   _globals['_NODESERVICE'].methods_by_name['EnableNode']._serialized_options = b'\230\345\030\t'
-  _globals['_LISTNODESREQUEST']._serialized_start=122
-  _globals['_LISTNODESREQUEST']._serialized_end=175
-  _globals['_GETNODEREQUEST']._serialized_start=177
-  _globals['_GETNODEREQUEST']._serialized_end=207
-  _globals['_LISTVCLUSTERSREQUEST']._serialized_start=209
-  _globals['_LISTVCLUSTERSREQUEST']._serialized_end=231
-  _globals['_VCLUSTERLIST']._serialized_start=233
-  _globals['_VCLUSTERLIST']._serialized_end=329
-  _globals['_VCLUSTERCARD']._serialized_start=332
-  _globals['_VCLUSTERCARD']._serialized_end=465
-  _globals['_NODESTATECOUNT']._serialized_start=467
-  _globals['_NODESTATECOUNT']._serialized_end=513
-  _globals['_OPERATENODEREQUEST']._serialized_start=515
-  _globals['_OPERATENODEREQUEST']._serialized_end=565
-  _globals['_NODEACTS']._serialized_start=567
-  _globals['_NODEACTS']._serialized_end=617
-  _globals['_NODEOUTCOME']._serialized_start=619
-  _globals['_NODEOUTCOME']._serialized_end=694
-  _globals['_NODELIST']._serialized_start=696
-  _globals['_NODELIST']._serialized_end=776
-  _globals['_NODECARD']._serialized_start=778
-  _globals['_NODECARD']._serialized_end=878
-  _globals['_NODE']._serialized_start=881
-  _globals['_NODE']._serialized_end=1310
-  _globals['_NODEAGENT']._serialized_start=1313
-  _globals['_NODEAGENT']._serialized_end=1487
-  _globals['_NODESERVICE']._serialized_start=1490
-  _globals['_NODESERVICE']._serialized_end=2021
+  _globals['_LISTNODESREQUEST']._serialized_start=147
+  _globals['_LISTNODESREQUEST']._serialized_end=200
+  _globals['_GETNODEREQUEST']._serialized_start=202
+  _globals['_GETNODEREQUEST']._serialized_end=232
+  _globals['_LISTVCLUSTERSREQUEST']._serialized_start=234
+  _globals['_LISTVCLUSTERSREQUEST']._serialized_end=256
+  _globals['_VCLUSTERLIST']._serialized_start=258
+  _globals['_VCLUSTERLIST']._serialized_end=354
+  _globals['_VCLUSTERCARD']._serialized_start=357
+  _globals['_VCLUSTERCARD']._serialized_end=490
+  _globals['_NODESTATECOUNT']._serialized_start=492
+  _globals['_NODESTATECOUNT']._serialized_end=538
+  _globals['_OPERATENODEREQUEST']._serialized_start=540
+  _globals['_OPERATENODEREQUEST']._serialized_end=590
+  _globals['_NODEACTS']._serialized_start=592
+  _globals['_NODEACTS']._serialized_end=642
+  _globals['_NODEOUTCOME']._serialized_start=644
+  _globals['_NODEOUTCOME']._serialized_end=719
+  _globals['_NODELIST']._serialized_start=721
+  _globals['_NODELIST']._serialized_end=801
+  _globals['_NODECARD']._serialized_start=803
+  _globals['_NODECARD']._serialized_end=903
+  _globals['_NODE']._serialized_start=906
+  _globals['_NODE']._serialized_end=1374
+  _globals['_NODEAGENT']._serialized_start=1377
+  _globals['_NODEAGENT']._serialized_end=1551
+  _globals['_NODESERVICE']._serialized_start=1554
+  _globals['_NODESERVICE']._serialized_end=2085
 # @@protoc_insertion_point(module_scope)

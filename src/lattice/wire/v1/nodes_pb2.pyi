@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from lattice.wire.v1 import slices_pb2 as _slices_pb2
 from lattice.wire.v1 import source_pb2 as _source_pb2
 import builtins as _builtins
 import sys
@@ -309,6 +310,7 @@ class Node(_message.Message):
     BOOTED_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: _builtins.str
     slurm_state: _builtins.str
@@ -334,6 +336,10 @@ class Node(_message.Message):
     def agent(self) -> Global___NodeAgent:
         """Unset where the cluster has no agents, or nothing is known of them."""
 
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[_slices_pb2.NodeSlice]:
+        """Its GPU slices, with the side of the host. Empty for callers who are no operators."""
+
     def __init__(
         self,
         *,
@@ -355,10 +361,11 @@ class Node(_message.Message):
         booted: _timestamp_pb2.Timestamp | None = ...,
         agent: Global___NodeAgent | None = ...,
         claimed_by: _builtins.str = ...,
+        slices: _abc.Iterable[_slices_pb2.NodeSlice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "reason_at", b"reason_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "claimed_by", b"claimed_by", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "claimed_by", b"claimed_by", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slices", b"slices", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

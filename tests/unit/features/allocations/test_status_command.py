@@ -518,3 +518,19 @@ def test_the_card_names_the_newest_training_runs() -> None:
     assert shell.out.count("(running, loss 0.25)") == 3
     assert "and 2 more: lattice runs" in shell.out
     assert "\x1b" not in shell.out
+
+
+@pytest.mark.spec("SRC-3")
+def test_the_card_names_slices_and_the_ports_of_their_guests() -> None:
+    guest = {
+        "name": "blue",
+        "gpus": [0, 1],
+        "state": "unavailable",
+        "reason": "the guest can't be reached",
+        "ports": [{"name": "eth0", "kind": "ethernet", "up": True, "speed_bits": 1e10}],
+    }
+    slices = [{"node": "n1", "guest": guest}]
+    answer = answers.card(answers.allocation(), slices=slices)
+    shell = run({f"{LIST}/12345": answer}, id="12345")
+    assert "n1 blue: 2 GPUs, unavailable; the guest can't be reached" in shell.out
+    assert "network: eth0 up 10 Gbit/s" in shell.out

@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor, Role
-from lattice.domain.node import Node, NodeState
+from lattice.domain.node import Condition, Node, NodeHealth, NodeState
+from lattice.domain.presence import Presence, PresenceReading
 from lattice.domain.scheduler import LiveCluster, SchedulerReading
+from lattice.domain.slices import NodeSlice, SliceGuest, SliceHost
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.nodes.service.nodes import NodeService
@@ -67,6 +69,45 @@ async def test_vclusters_have_the_nodes_of_their_partition() -> None:
         NodeState.DOWN: 1,
     }
     assert (lost.nodes, lost.states) == (0, ())
+
+
+SLICED = Presence(
+    node="n1",
+    epoch=1,
+    linked=True,
+    since=1.0,
+    condition=Condition.READY,
+    registered=1.0,
+    health=NodeHealth(
+        slices=(
+            NodeSlice(
+                guest=SliceGuest(name="blue", gpus=(0,)),
+                host=SliceHost(address="10.0.8.2", bridge="br0", netdata="http://n1:19999"),
+            ),
+        )
+    ),
+)
+
+
+class OneAgent:
+    def presences(self) -> PresenceReading:
+        source = Source(name="agents", ok=True)
+        return PresenceReading(records={"n1": SLICED}, links={}, source=source)
+
+
+@pytest.mark.spec("SRC-3")
+@pytest.mark.parametrize(
+    ("role", "sees"), [(each, each in {Role.SYSTEM_ADMIN, Role.OPERATOR}) for each in Role]
+)
+async def test_only_operators_see_the_side_of_the_host_of_a_slice(role: Role, sees: bool) -> None:
+    scheduler = InMemoryScheduler(ManualClock())
+    scheduler.nodes = [Node(name="n1", state=NodeState.READY, slurm_state="idle")]
+    service = NodeService(scheduler, OneAgent())
+    actor = Actor(sub="1", user="alice", role=role, tenant="physics")
+    (listed,) = (await service.nodes(actor, frozenset(), "")).nodes
+    shown = (await service.node(actor, "n1")).node
+    assert bool(listed.slices) == bool(shown.slices) == sees
+    assert ("br0" in repr((listed, shown))) == sees
 
 
 def claimed_site(**claims: bool) -> NodeService:

@@ -158,3 +158,18 @@ def test_vclusters_are_a_row_each() -> None:
     ]
     assert "no nodes" in shell.out
     assert "\x1b" not in shell.out
+
+
+@pytest.mark.spec("SRC-3")
+def test_the_card_shows_operators_the_side_of_the_host_of_a_slice() -> None:
+    guest = {"name": "blue", "gpus": [0], "state": "healthy"}
+    host = {"address": "10.0.8.2", "bridge": "br0", "netdata": "http://n1:19999"}
+    answer = {
+        "node": answers.node(slices=[{"guest": guest, "host": host}]),
+        "sources": [],
+        "allocations": [],
+    }
+    shell = FakeShell({"/v1/nodes/n1": answer})
+    assert nodes(shell, name="n1", state=(), partition=None, by=None) == 0
+    assert "blue: 1 GPU, healthy" in shell.out
+    assert "guest at 10.0.8.2; bridge br0; Netdata http://n1:19999" in shell.out

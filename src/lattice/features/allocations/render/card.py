@@ -13,6 +13,7 @@ from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.labels import read_comment
 from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
+from lattice.domain.slices import AllocationSlice, SliceState, ports_text, slice_text
 from lattice.domain.training_run import TrainingRun
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
@@ -34,6 +35,7 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     facts = _facts(each, style, now)
     if answer.last_output is not None:
         facts.append(("Last output", _last_output_text(answer.last_output, style, now)))
+    facts += _slice_facts(answer.slices)
     if answer.siblings:
         kind = "Array" if each.array else "Components"
         members = [each, *answer.siblings]
@@ -47,6 +49,18 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
         parts.append(f"  {style.paint('Attempts', 'dim')}\n")
         parts.append(_indented(_attempts(each.attempts, style, now)))
     return "".join(parts)
+
+
+def _slice_facts(slices: Sequence[AllocationSlice]) -> list[tuple[str, Cell]]:
+    """Return for each slice its state, and the network ports of its guest."""
+    facts: list[tuple[str, Cell]] = []
+    for each in slices:
+        text = f"{each.node} {slice_text(each.guest)}"
+        healthy = each.guest.state is SliceState.HEALTHY
+        facts.append(("Slice" if not facts else "", text if healthy else (text, "yellow")))
+        if each.guest.ports:
+            facts.append(("", f"network: {ports_text(each.guest)}"))
+    return facts
 
 
 def _head(each: Allocation, style: Style) -> str:

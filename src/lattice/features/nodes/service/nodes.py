@@ -20,7 +20,7 @@ from lattice.access.actor import Actor
 from lattice.access.claims import may_see
 from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
-from lattice.access.policy import governed_tenant, operates_own_nodes_only, scope_of
+from lattice.access.policy import admits, governed_tenant, operates_own_nodes_only, scope_of
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
 from lattice.domain.accounts import AccountTree
@@ -97,8 +97,7 @@ class NodeService:
         nodes = (
             each
             for each in (
-                with_claim(with_agent(node, agents), claims, actor, accounts)
-                for node in reading.cluster.nodes
+                _shown(node, agents, claims, actor, accounts) for node in reading.cluster.nodes
             )
             if (not states or each.state in states)
             and (not partition or partition in each.partitions)
@@ -131,9 +130,9 @@ class NodeService:
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
             raise _absent(reading)
-        node = with_agent(node, agents)
+        claims, accounts = _claims_of(self._claims), reading.cluster.accounts
         return NodeCard(
-            node=with_claim(node, _claims_of(self._claims), actor, reading.cluster.accounts),
+            node=_shown(node, agents, claims, actor, accounts),
             allocations=_visible_on(name, actor, reading),
             sources=_sources(reading, agents),
         )
@@ -145,6 +144,17 @@ def _claims_of(claims: Claims) -> ClaimSet:
         return claims.claims()
     except Unavailable:
         return ClaimSet()
+
+
+def _shown(
+    node: Node, agents: PresenceReading, claims: ClaimSet, actor: Actor, accounts: AccountTree
+) -> Node:
+    """The node with what its agent reports and its claim, as far as the caller may know."""
+    shown = with_claim(with_agent(node, agents), claims, actor, accounts)
+    record = agents.records.get(node.name)
+    if record is None or not admits(actor, Permission.OPERATE_NODES):
+        return shown
+    return replace(shown, slices=record.health.slices)
 
 
 def with_claim(node: Node, claims: ClaimSet, actor: Actor, accounts: AccountTree) -> Node:

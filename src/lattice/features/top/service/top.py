@@ -24,6 +24,7 @@ from lattice.domain.nodeset import NodeSet
 from lattice.domain.promql import BadSelector
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import ReadKind
+from lattice.domain.slices import AllocationSlice, slice_text
 from lattice.domain.telemetry import Coverage, MetricOrigin, ModeOf
 from lattice.features.top.model import (
     LONGEST_DURATION_S,
@@ -88,7 +89,9 @@ class TopService:
         degraded: Callable[[], str] = lambda: "",
         *,
         is_sensitive: Callable[[Allocation], bool] = lambda _: False,
+        slices: Callable[[Allocation], tuple[AllocationSlice, ...]] = lambda _: (),
     ) -> None:
+        self._slices = slices
         self._scheduler = scheduler
         self._access = access
         self._stored = StoredValues(store) if store is not None else None
@@ -115,6 +118,10 @@ class TopService:
         interval_s = self._modes(job.allocation.ref).interval_s
         reading = _Reading(job, query, stretch, interval_s, _nodes_of(job.attempt))
         known = await self._known(reading)
+        reading.notes += [
+            f"{each.node} is measured inside its slice {slice_text(each.guest)}"
+            for each in (self._slices(job.allocation) if stretch.running else ())
+        ]
         return self._answer(found, reading, known)
 
     async def _found(self, actor: Actor, name: str, query: TopQuery) -> tuple[Found, JobAttempt]:
