@@ -25,7 +25,7 @@ from lattice.base.errors import STATUS, RateLimited, Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.audit import AuditAct, AuditEvent
 from lattice.features.audit.service.archive import RETAINED_ENTRIES, SEGMENT_ENTRIES
-from lattice.server.foundation import open_audit_log
+from lattice.server.agreed_parts import open_audit_log
 from tests.contract.stores import s3_place
 from tests.e2e.people import Person
 from tests.e2e.put_right import administrator

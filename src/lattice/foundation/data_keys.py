@@ -176,6 +176,8 @@ class DataKeys:
 
     def forget_unused(self) -> None:
         """Drop the secrets that nobody used for a while, and those of allocations long over."""
+        if not self._cached:
+            return
         now, unfinished = self._clock.monotonic(), self._unfinished()
         for ref, each in tuple(self._cached.items()):
             is_over = unfinished is not None and ref not in unfinished

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
-from lattice.access.grants import GrantSigner
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.own_tokens import OwnTokens
 from lattice.adapters.signedstate import SignedStateStore
@@ -18,36 +17,39 @@ from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenants import SlurmTenantAccounts
 from lattice.adapters.slurm.token_judge import SlurmTokenJudge
-from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.errors import Unavailable
 from lattice.base.reload import Reloader
-from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.base.supervisor import Supervisor
 from lattice.domain.audit import NoTrail
-from lattice.domain.claim import CLAIMS, NoClaims
+from lattice.domain.claim import NoClaims
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
 from lattice.domain.site_keys import SiteKeys
-from lattice.domain.state import StateStore
 from lattice.domain.vcluster import Vclusters
-from lattice.features.audit.service.chain import AuditChain
 from lattice.features.audit.service.log import AuditLog
 from lattice.features.claims.service.ledger import ClaimBook
-from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
+from lattice.features.locks.service import LockBook
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.sharing.service.reads import WrittenReads
-from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
+from lattice.features.sharing.service.sharing import SharedAllocations
 from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.foundation import Foundation, LoggedJournal, NodeAccess
 from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.agreed_parts import (
+    open_audit_log,
+    open_claims,
+    open_data_keys,
+    open_locks,
+    open_shares,
+)
 from lattice.server.cluster.agent_listener import Links, open_links
 from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
 from lattice.server.cluster.limits import Limits, NoOtherReplica, open_limits
 from lattice.server.cluster.sensitive_nodes import SensitiveNodes
-from lattice.server.cluster.state import AgreedState, find_cluster, open_state
+from lattice.server.cluster.state import AgreedState, open_state
 from lattice.server.config.reload_table import RELOADED, problems_of
 from lattice.server.config.sections import ServerConfig
 from lattice.server.engines import (
@@ -174,7 +176,16 @@ async def open_ground(
         run_store = await enter(open_run_store(config.runs, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
         site_keys = open_site_keys(config.sensitive)
-        data_keys = await enter(_open_data_keys(process, cluster, scheduler, site_keys))
+        data_keys = await enter(
+            open_data_keys(
+                cluster.agreed.store,
+                site_keys,
+                scheduler,
+                clock,
+                own_metrics,
+                supervisor,
+            )
+        )
         foundation = _foundation(
             process,
             cluster,
@@ -217,13 +228,13 @@ async def _open_cluster(process: Process, scheduler: Scheduler) -> AsyncIterator
         enter = stack.enter_async_context
         agreed = await enter(open_state(config, clock, process.log, supervisor))
         state = agreed.store
-        shares = await enter(_open_shares(state, clock, supervisor))
+        shares = await enter(open_shares(state, clock, supervisor))
         sensitive = SensitiveNodes(scheduler, SensitiveWork(process.views))
         view = await enter(
             open_cluster_view(config, state, clock, process.replica, supervisor, sensitive.has)
         )
         view.presences.show(process.own_metrics)
-        locks = await enter(_open_locks(state, clock, supervisor))
+        locks = await enter(open_locks(state, clock, supervisor))
         identity = await enter(
             open_agents(
                 config,
@@ -283,25 +294,16 @@ async def _open_agents(
     async with (
         opening as links,
         open_measurement(needs, process.config.telemetry, links.desk, parts.signer) as measurement,
-        _open_claims(process, cluster, parts) as claims,
+        open_claims(
+            cluster.agreed.store, parts.record_signer, process.clock, process.supervisor
+        ) as claims,
     ):
+        cluster.sensitive_nodes.count_claimed(claims)
         audit = open_audit_log(cluster.agreed.store, process.clock, parts.signer)
         process.journal.record_in(audit)
         yield ServedAgents(
             parts=parts, links=links, measurement=measurement, audit=audit, claims=claims
         )
-
-
-@asynccontextmanager
-async def _open_claims(
-    process: Process, cluster: Cluster, parts: AgentParts
-) -> AsyncIterator[ClaimBook]:
-    state = SignedStateStore(cluster.agreed.store, parts.record_signer)
-    view = WatchedStateView(state, CLAIMS, process.clock)
-    async with process.supervisor.running(Loop("state claims", view.run, OnFailure.RESTART)):
-        claims = ClaimBook(view)
-        cluster.sensitive_nodes.count_claimed(claims)
-        yield claims
 
 
 def _foundation(
@@ -359,51 +361,6 @@ def _foundation(
     )
 
 
-@asynccontextmanager
-async def _open_data_keys(
-    process: Process, cluster: Cluster, scheduler: Scheduler, site_keys: SiteKeys | None
-) -> AsyncIterator[DataKeys | None]:
-    if site_keys is None:
-        yield None
-        return
-    state = cluster.agreed.store
-
-    async def cluster_id() -> str:
-        return (await find_cluster(state)).id
-
-    def unfinished() -> frozenset[str] | None:
-        try:
-            reading = scheduler.live()
-        except Unavailable:
-            return None
-        if not reading.source.ok:
-            return None
-        there = reading.cluster.allocations
-        return frozenset(each.ref for each in there if not each.state.finished)
-
-    keys = DataKeys(state, site_keys, cluster_id, process.clock, unfinished)
-    counts = keys.counts
-    process.own_metrics.watch(
-        lambda: {f"data_keys_{name}": float(value) for name, value in asdict(counts).items()}
-    )
-    process.own_metrics.show(lambda: {"data_keys_in_memory": float(len(keys.cached))})
-    async with process.supervisor.running(
-        Loop("data keys", keys.run, OnFailure.RESTART),
-        Loop("data keys wrapped", keys.run_wrapping, OnFailure.RESTART),
-    ):
-        yield keys
-
-
-def open_audit_log(state: StateStore, clock: Clock, signer: GrantSigner) -> AuditLog:
-    """The audit log of this server. Its loop runs while the feature is offered."""
-
-    async def cluster_id() -> str:
-        return (await find_cluster(state)).id
-
-    chain = AuditChain(state, clock, signer.sign_audit, signer.public_keys, cluster_id)
-    return AuditLog(chain)
-
-
 def _node_access(agents: ServedAgents) -> NodeAccess:
     measurement = agents.measurement
     return NodeAccess(
@@ -413,25 +370,3 @@ def _node_access(agents: ServedAgents) -> NodeAccess:
         modes=measurement.modes.of,
         attempts=measurement.attempts,
     )
-
-
-@asynccontextmanager
-async def _open_shares(
-    state: StateStore, clock: Clock, supervisor: Supervisor
-) -> AsyncIterator[SharedAllocations]:
-    view = WatchedStateView(state, SHARES, clock)
-    async with supervisor.running(Loop("state shares", view.run, OnFailure.RESTART)):
-        yield SharedAllocations(state, view, clock)
-
-
-@asynccontextmanager
-async def _open_locks(
-    state: StateStore, clock: Clock, supervisor: Supervisor
-) -> AsyncIterator[LockBook]:
-    view = WatchedStateView(state, LOCKS, clock, list_every_s=LIST_EVERY_S)
-    book = LockBook(state, view, clock)
-    async with supervisor.running(
-        Loop("state locks", view.run, OnFailure.RESTART),
-        Loop("changed locks", book.run, OnFailure.RESTART),
-    ):
-        yield book

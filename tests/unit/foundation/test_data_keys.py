@@ -259,6 +259,23 @@ async def test_a_key_in_use_stays_while_its_allocation_runs(site: Site) -> None:
     assert server.counts.unwrapped_total == 0
 
 
+async def test_without_a_key_in_memory_the_jobs_are_not_listed(site: Site) -> None:
+    """A list of 50 000 takes time, and most servers have no sensitive work."""
+    asked: list[str] = []
+
+    def unfinished() -> frozenset[str]:
+        asked.append("jobs")
+        return frozenset()
+
+    server = site.server()
+    server._unfinished = unfinished
+    server.forget_unused()
+    assert asked == []
+    await server.key_of(JOB)
+    server.forget_unused()
+    assert asked == ["jobs"]
+
+
 async def test_a_server_without_slurm_forgets_later(site: Site) -> None:
     server = site.server()
     await server.key_of(JOB)
