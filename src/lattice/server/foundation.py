@@ -176,16 +176,7 @@ async def open_ground(
         run_store = await enter(open_run_store(config.runs, clock))
         agents = await enter(_open_agents(process, cluster, scheduler, metrics))
         site_keys = open_site_keys(config.sensitive)
-        data_keys = await enter(
-            open_data_keys(
-                cluster.agreed.store,
-                site_keys,
-                scheduler,
-                clock,
-                own_metrics,
-                supervisor,
-            )
-        )
+        data_keys = await enter(_open_data_keys(process, cluster, scheduler, site_keys))
         foundation = _foundation(
             process,
             cluster,
@@ -358,6 +349,19 @@ def _foundation(
         metrics=metrics,
         nodes=_node_access(agents) if agents else None,
         last_outputs=outputs,
+    )
+
+
+def _open_data_keys(
+    process: Process, cluster: Cluster, scheduler: Scheduler, site_keys: SiteKeys | None
+) -> AbstractAsyncContextManager[DataKeys | None]:
+    return open_data_keys(
+        cluster.agreed.store,
+        site_keys,
+        scheduler,
+        process.clock,
+        process.own_metrics,
+        process.supervisor,
     )
 
 
