@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from lattice.access.actor import Actor, Role
 from lattice.base.errors import NotFound, Unavailable, UsageError
-from lattice.domain.allocation import Array, Attempt, State
+from lattice.domain.allocation import Allocation, Array, Attempt, State
+from lattice.domain.last_output import LastOutput
+from lattice.domain.sensitive import SensitiveWork
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.allocations.model import HistoryQuery, ListQuery
 from lattice.features.allocations.service import AllocationService
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -36,6 +39,32 @@ def scheduler(clock: ManualClock) -> InMemoryScheduler:
 @pytest.fixture
 def service(scheduler: InMemoryScheduler, clock: ManualClock) -> AllocationService:
     return AllocationService(scheduler, clock)
+
+
+class _Outputs:
+    """Nodes that have just seen output."""
+
+    async def of(self, allocation: Allocation) -> LastOutput:
+        return LastOutput(time=allocation.started, nodes=1, answered=1)
+
+
+@pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("sensitive")
+async def test_who_may_know_of_sensitive_work_learns_not_when_it_writes(
+    scheduler: InMemoryScheduler, clock: ManualClock
+) -> None:
+    views = Vclusters((Vcluster("vault", VclusterKind.SENSITIVE, "vault"),))
+    service = AllocationService(
+        scheduler, clock, outputs=_Outputs(), sensitive=SensitiveWork(views)
+    )
+    scheduler.allocations = [
+        allocation(1, "alice", "research", vcluster="vault"),
+        allocation(2, "alice", "research"),
+    ]
+    admin = Actor(sub="9", role=Role.SYSTEM_ADMIN)
+    for actor in (ALICE, admin):
+        assert (await service.card(actor, "1", last_output=True)).last_output is None
+        assert (await service.card(actor, "2", last_output=True)).last_output is not None
 
 
 def _hour_ago(clock: ManualClock, hours: float = 1):

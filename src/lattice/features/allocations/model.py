@@ -66,7 +66,7 @@ class AllocationCard:
     shares: tuple[Share, ...] = ()
     readers: tuple[ReadRecord, ...] = ()
     last_output: LastOutput | None = None
-    """Set only for a running allocation, on request."""
+    """Set only for a running allocation, on request; not for sensitive work."""
     runs: tuple[TrainingRun, ...] = ()
     """For the owner, on request; not of sensitive work, whose reads are recorded."""
     slices: tuple[AllocationSlice, ...] = ()

@@ -137,7 +137,10 @@ class AllocationService:
         )
 
     async def _last_output(self, found: Found) -> LastOutput | None:
-        return await self._outputs.of(found.allocation) if self._outputs else None
+        """Nothing of sensitive work: whoever sees the card may see no measurements of that."""
+        if self._outputs is None or self._sensitive.covers(found.allocation):
+            return None
+        return await self._outputs.of(found.allocation)
 
     async def _runs_of(self, found: Found) -> FoundRuns:
         """Return runs if the caller is the owner; a source only if it is silent."""
