@@ -55,7 +55,11 @@ async def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> A
     elif kind == "folder":
         root = folder / "objects"
         store = FolderObjectStore(root)
-        yield Place(store, lambda: root.rename(folder / "gone") and None)
+
+        def rename() -> None:
+            root.rename(folder / "gone")
+
+        yield Place(store, rename)
     elif kind == "spoken":
         async with SpokenS3(BUCKET) as spoken:
             place = s3_place(spoken.address, folder)
