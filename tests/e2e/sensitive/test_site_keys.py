@@ -114,6 +114,7 @@ async def test_the_key_of_the_site_is_exchanged_while_servers_run(
         assert await objects_of(bucket, before) == stored, "no object was sealed again"
         after = sensitive_job(lab, alice, script("after", 300))
         lab.wait_job_state(after, "COMPLETED")
+        await summed_up(bucket, after)
         assert key_record(lab, after)[1].site_key == SECOND_SITE_KEY
 
         _exchange(lab, SECOND_SITE_KEY)
@@ -176,8 +177,8 @@ async def test_while_the_token_is_away_nothing_is_plain_and_nothing_is_lost(
 async def _stays_sealed(lab: Lab, bucket: S3ObjectStore, token: SoftHsm, alice: Person) -> None:
     first = sensitive_job(lab, alice, script(_MARKER, 300))
     lab.wait_job_state(first, "COMPLETED")
-    assert key_record(lab, first)[1].site_key == FIRST_KEY
     objects = await summed_up(bucket, first)
+    assert key_record(lab, first)[1].site_key == FIRST_KEY
     assert all(body.endswith(b"LATSEAL1") for body in objects.values())
     eventually(lambda: _forgotten(lab), patience_s=_FORGET_S)
     whole = [list(range(300))] * len(lab.servers)
