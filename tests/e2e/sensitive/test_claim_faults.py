@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -121,6 +120,22 @@ _CLAIM = ("claims.audited", "claims.recorded", "claims.reserved", "claims.claime
 _RELEASE = ("claims.release.audited", "claims.releasing", "claims.unreserved")
 
 
+def _die_at(server: Server, person: Person, place: str, words: tuple[str, ...]) -> None:
+    """The server is killed there while it does what the command asks for."""
+    server.stop()
+    server.environment["LATTICE_FAILPOINT"] = place
+    server.start()
+    env = {**person.bearer, "LATTICE_API_URL": server.url}
+
+    def is_killed() -> bool:
+        """Just after its start it may refuse, because it does not know the locks yet."""
+        person.lattice(*words, env=env)
+        return not server.process.alive
+
+    eventually(is_killed)
+    del server.environment["LATTICE_FAILPOINT"]
+
+
 @pytest.mark.spec("AUDIT-1")
 @pytest.mark.parametrize("place", [*_CLAIM, *_RELEASE])
 def test_a_claim_and_its_reservation_agree_after_a_kill_at_each_step(
@@ -129,22 +144,11 @@ def test_a_claim_and_its_reservation_agree_after_a_kill_at_each_step(
     first, other = sensitive_lab.servers
     alice = people[0]
     ada = administrator(sensitive_lab)
-    words: tuple[Any, ...] = ("admin", "claim", "n1", "n2")
+    words: tuple[str, ...] = ("admin", "claim", "n1", "n2")
     if place in _RELEASE:
         assert alice.tries(*words).code == 0
         words = ("admin", "release", "n[1-2]")
-    first.stop()
-    first.environment["LATTICE_FAILPOINT"] = place
-    first.start()
-    at_first = {**alice.bearer, "LATTICE_API_URL": first.url}
-
-    def is_killed() -> bool:
-        """Just after its start it may refuse, because it does not know the locks yet."""
-        alice.lattice(*words, env=at_first)
-        return not first.process.alive
-
-    eventually(is_killed)
-    del first.environment["LATTICE_FAILPOINT"]
+    _die_at(first, alice, place, words)
     at_other = {**ada.bearer, "LATTICE_API_URL": other.url}
     assert ada.lattice("admin", "claims", env=at_other).code == 0
 
@@ -152,3 +156,32 @@ def test_a_claim_and_its_reservation_agree_after_a_kill_at_each_step(
     eventually(lambda: _claimed(ada) == _reserved(sensitive_lab), patience_s=120)
     is_held = place in {"claims.release.audited", *_CLAIM[1:]}
     assert list(_reserved(sensitive_lab).values()) == (["alice n[1-2]"] if is_held else [])
+
+
+@pytest.mark.long
+@pytest.mark.spec("AUDIT-1")
+@pytest.mark.parametrize("place", ["claims.refused", "claims.unreserved", "claims.undone"])
+def test_of_a_claim_that_slurm_refuses_nothing_is_left_after_a_kill_at_each_step(
+    sensitive_lab: Lab, people: list[Person], place: str
+) -> None:
+    lab, alice = sensitive_lab, people[0]
+    first, _ = lab.servers
+    ada = administrator(lab)
+    job = lab.sbatch("bob", "-A", "genomics", "--nodelist=n1", wrap="sleep 600")
+    lab.wait_job_state(job, "RUNNING")
+    before = _failures(ada)
+    _die_at(first, alice, place, ("admin", "claim", "n1"))
+    assert _reserved(lab) == {}
+    first.start()
+    eventually(lambda: ada.asks("admin", "claims")["claims"] == [], patience_s=120)
+    assert _reserved(lab) == {}
+    assert len(_failures(ada) - before) == 1, "one entry says that it came to nothing"
+    lab.jobs.cancel_all()
+    lab.wait_job_state(job, "CANCELLED")
+    eventually(lambda: alice.tries("admin", "claim", "n1").code == 0)
+    assert list(_reserved(lab).values()) == ["alice n1"]
+
+
+def _failures(ada: Person) -> set[str]:
+    rows = ada.asks("audit", "query", "--act", "claim")["rows"]
+    return {each["event"] for each in rows if each["outcome"] == "failed"}
