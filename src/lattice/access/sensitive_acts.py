@@ -45,7 +45,7 @@ class SensitiveActs:
         """
         if not self._sensitive.covers(allocation):
             return False
-        await self._trail.require(_event(actor, act, allocation, detail, node=node))
+        await self._trail.require(act_event(actor, act, allocation, detail, node=node))
         return True
 
     def not_done(
@@ -53,7 +53,7 @@ class SensitiveActs:
     ) -> None:
         """Record soon that an act of which there is an entry was refused after it."""
         outcome = AuditOutcome.REFUSED
-        self._trail.note(_event(actor, act, allocation, detail, node=node, outcome=outcome))
+        self._trail.note(act_event(actor, act, allocation, detail, node=node, outcome=outcome))
 
     def refused(
         self,
@@ -67,7 +67,7 @@ class SensitiveActs:
         act = _REFUSED.get(permission)
         if act is None or self._is_repeated(actor, permission, allocation, now_s):
             return
-        self._trail.note(_event(actor, act, allocation, detail, outcome=AuditOutcome.REFUSED))
+        self._trail.note(act_event(actor, act, allocation, detail, outcome=AuditOutcome.REFUSED))
 
     def _is_repeated(
         self, actor: Actor, permission: Permission, allocation: Allocation, now_s: float
@@ -83,7 +83,7 @@ class SensitiveActs:
         return False
 
 
-def _event(
+def act_event(
     actor: Actor,
     act: AuditAct,
     allocation: Allocation,
@@ -92,6 +92,7 @@ def _event(
     node: str = "",
     outcome: AuditOutcome = AuditOutcome.DONE,
 ) -> AuditEvent:
+    """An event of this caller about an allocation."""
     return AuditEvent(
         event=uuid.uuid4().hex,
         act=act,

@@ -7,17 +7,16 @@ record of the recording only says which entry that is.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from lattice.access.actor import Actor
 from lattice.access.output import OutputAccess
-from lattice.base.caller_address import caller_address
+from lattice.access.sensitive_acts import act_event
 from lattice.base.errors import DataUnavailable, NotFound
 from lattice.domain.allocation import Allocation
 from lattice.domain.asciicast import event_line
-from lattice.domain.audit import AuditAct, AuditEntries, AuditEvent, AuditTrail
+from lattice.domain.audit import AuditAct, AuditEntries, AuditTrail
 from lattice.domain.recording import (
     Anchor,
     BadRecording,
@@ -95,22 +94,9 @@ class Replay:
     async def _audit(
         self, actor: Actor, allocation: Allocation, entry: RecordingEntry, begin: int
     ) -> None:
-        await self._trail.require(
-            AuditEvent(
-                event=uuid.uuid4().hex,
-                act=AuditAct.RECORDING_READ,
-                sub=actor.sub,
-                user=actor.user,
-                role=actor.role.value,
-                tenant=actor.tenant,
-                allocation=allocation.ref,
-                owner=allocation.user,
-                of_tenant=allocation.tenant or "",
-                node=entry.node,
-                address=caller_address(),
-                detail=f"session {entry.session} from chunk {begin}",
-            )
-        )
+        detail = f"session {entry.session} from chunk {begin}"
+        act = AuditAct.RECORDING_READ
+        await self._trail.require(act_event(actor, act, allocation, detail, node=entry.node))
 
     async def _part(
         self,
