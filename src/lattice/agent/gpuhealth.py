@@ -1,7 +1,7 @@
 """The health of this node's GPUs, checked every 30 s, whether a job uses them or not.
 
 A driver can hang forever. So each check runs in a daemon thread that does not delay the agent's
-end. While a check hangs, the node's health is "the NVIDIA driver does not answer".
+end. While a check hangs, the node's health is "the driver of the GPUs does not answer".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 EVERY_S = 30.0
 PATIENCE_S = 20.0
-SILENT = "the NVIDIA driver does not answer"
+SILENT = "the driver of the GPUs does not answer"
 
 
 class GpuHealthWatch:

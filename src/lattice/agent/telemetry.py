@@ -38,10 +38,11 @@ from lattice.features.telemetry.node.sender import SampleSender, Sending
 from lattice.features.telemetry.node.snapshots import SnapshotStore
 from lattice.features.telemetry.node.steadytime import SteadyTime
 from lattice.features.watch.node.judge import judge_factory
+from lattice.probes.card_probe import CardProbe
 from lattice.probes.gpuhealth import ExpectedGpus, GpuHealthJudge
 from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.machine import ExpectedMachine, machine_differences
-from lattice.probes.nvidia import NvidiaProbe
+from lattice.probes.node_cards import node_cards
 from lattice.probes.probe import ProbeSite
 from lattice.probes.registry import Registry, known_probes
 from lattice.wire.carriers import EOF
@@ -89,17 +90,17 @@ class TelemetryParts:
         self.job_settings = JobSettings(linked.follow, self.time.now, share=share)
         self._counters = HelperCounterLine(settings.config.helper.socket, clock)
         expected = settings.config.expected
-        nvidia = NvidiaProbe(self.job_settings.gpus_of, clock, devices=settings.config.gpus.devices)
+        cards = node_cards(self.job_settings.gpus_of, clock, settings.config.gpus.devices)
         machine = ExpectedMachine(expected.cpu_cores, expected.memory_gb)
         judge = GpuHealthJudge(
             ExpectedGpus(expected.gpu_count, expected.gpu_type), machine_differences(machine)
         )
-        self.gpu_health = GpuHealthWatch(nvidia.condition, judge, clock)
-        self._registry = _registry(settings, nvidia, self._counters, clock)
+        self.gpu_health = GpuHealthWatch(cards.condition, judge, clock)
+        self._registry = _registry(settings, cards, self._counters, clock)
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)
         self.time.on_leap = self.buffer.shift
         self.output = OutputSigns(followed, self.time.now)
-        self.gpus_of = nvidia.uuids_of
+        self.gpus_of = cards.uuids_of
         self.snapshots = SnapshotStore(
             judge_factory(settings.config.alerts.thresholds),
             self.output,
@@ -224,17 +225,17 @@ class TelemetryParts:
 
 
 def _registry(
-    settings: AgentSettings, nvidia: NvidiaProbe, counters: HelperCounterLine, clock: Clock
+    settings: AgentSettings, cards: CardProbe, counters: HelperCounterLine, clock: Clock
 ) -> Registry:
-    """The NVIDIA probe also serves the node's health, so it is made before the others."""
+    """The probe of the cards also serves the node's health, so it is made before the others."""
     site = ProbeSite(
         clock=clock,
         helper=HelperReadings(counters, clock),
-        uuids_of=nvidia.uuids_of,
+        uuids_of=cards.uuids_of,
         dcgm_url=settings.config.telemetry.dcgm_url,
     )
     probes = known_probes(site)
-    apart = [nvidia, *(each for each in probes if each.own_thread)]
+    apart = [cards, *(each for each in probes if each.own_thread)]
     return Registry(apart, clock, together=[each for each in probes if not each.own_thread])
 
 

@@ -13,14 +13,13 @@ file's name, which is NVML's *minor number*, not its index. A site with another 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.domain.metric import Absence, MetricReading
-from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.gpuhealth import CardCondition, GpuReading
+from lattice.probes.card_probe import HELD_S, CardProbe
+from lattice.probes.gpuhealth import CardCondition
 from lattice.probes.nvidia_card import (
     CARD_METRICS,
     ECC_CORRECTED,
@@ -31,7 +30,6 @@ from lattice.probes.nvidia_card import (
 from lattice.probes.nvidia_cards import Card, Instance, NvidiaCards
 from lattice.probes.nvidia_xids import XIDS, XidCounter
 from lattice.probes.nvml import AMD_CARDS, BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
-from lattice.probes.probe import Found, ProbeFailed
 
 NO_SUCH_CARD = "Slurm gave the job a card that NVML does not know"
 NOT_LISTED = "Slurm gave the job a device that `gpus.devices` does not name"
@@ -75,135 +73,51 @@ def _by_uuid(uuid: str, cards: Sequence[Card]) -> Chosen:
     return NO_SUCH_CARD
 
 
-NO_GPUS = "the job has no GPUs"
-NOT_KNOWN_YET = "which GPUs Slurm gave the job is not known yet"
-_HELD_S = 10.0
 _HANGS = "NVML has not answered for a while"
 
 
-class NvidiaProbe:
-    """`read` is for the jobs, `condition` for the node; both are thread-safe."""
+class NvidiaDriver:
+    """The port `CardDriver` on NVML."""
 
-    name = "nvidia"
     metrics = CARD_METRICS | {XIDS}
+    nothing = frozenset({NOT_INSTALLED, NO_DRIVER, NO_CARDS, AMD_CARDS})
+    broken = BROKEN
+    hangs = _HANGS
 
-    def __init__(
-        self,
-        gpus_of: Callable[[int], tuple[int, ...] | None],
-        clock: Clock,
-        *,
-        devices: Sequence[str] = (),
-        nvml: Nvml | None = None,
-        held_s: float = _HELD_S,
-    ) -> None:
-        """`gpus_of`: a job's GPUs by Slurm's numbers; None: the servers have not sent them yet.
-
-        `held_s`: how long `condition` waits for a `read` that is under way. `devices`: the device
-        of each of Slurm's numbers, if that is not the number of `/dev/nvidiaN`.
-        """
-        self._gpus_of = gpus_of
+    def __init__(self, nvml: Nvml, clock: Clock, devices: Sequence[str] = ()) -> None:
+        """`devices`: that of each of Slurm's numbers, if it is not the one of `/dev/nvidiaN`."""
+        self.cards = NvidiaCards(nvml, clock)
+        self._xids = XidCounter(nvml)
         self._clock = clock
         self._devices = tuple(devices)
-        self._held_s = held_s
-        nvml = nvml or Nvml(clock)
-        self._cards = NvidiaCards(nvml, clock)
-        self._xids = XidCounter(nvml)
-        self._one_at_a_time = threading.Lock()
-        self._seen: tuple[Card, ...] = ()
 
-    def read(self, jobs: Sequence[NodeJob]) -> Found:
-        """The readings of each job's cards."""
-        found: dict[JobIdentity, Sequence[MetricReading]] = {}
-        asked: dict[JobIdentity, tuple[int, ...] | None] = {}
-        for job in jobs:
-            indices = self._gpus_of(job.id)
-            if indices is not None and not indices:
-                found[job.identity] = self._nothing(NO_GPUS)
-            else:
-                asked[job.identity] = indices
-        if not asked:
-            return found
-        try:
-            with self._one_at_a_time:
-                cards = self._scan()
-                taken: dict[str, list[MetricReading]] = {}
-                for identity, indices in asked.items():
-                    found[identity] = (
-                        self._nothing(NOT_KNOWN_YET)
-                        if indices is None
-                        else self._of(indices, cards, taken)
-                    )
-        except ProbeFailed as failed:
-            for identity in asked:
-                found[identity] = self._nothing(failed.reason, failed.last_error)
-        return found
-
-    def uuids_of(self, job_id: int) -> tuple[str, ...] | None:
-        """The UUIDs of a job's cards at the last reading, for other probes; returns at once."""
-        indices = self._gpus_of(job_id)
-        if indices is not None and not indices:
-            return ()
-        if indices is None or not self._seen:
-            return None
-        devices = (chosen(index, self._devices, self._seen) for index in indices)
-        return tuple(each.uuid for each in devices if not isinstance(each, str)) or None
-
-    def condition(self) -> GpuReading:
-        """The condition of all cards, used or not. Blocks; never raises."""
-        time = self._clock.now().timestamp()
-        if not self._one_at_a_time.acquire(timeout=self._held_s):
-            return GpuReading(time=time, failure=_HANGS)
-        try:
-            cards = self._scan()
-            return GpuReading(time=time, cards=tuple(self._condition(card) for card in cards))
-        except ProbeFailed as failed:
-            if failed.reason in (NOT_INSTALLED, NO_DRIVER, NO_CARDS, AMD_CARDS):
-                return GpuReading(time=time, nothing=failed.reason)
-            return GpuReading(time=time, failure=failed.last_error or BROKEN)
-        finally:
-            self._one_at_a_time.release()
-
-    def close(self) -> None:
-        """Shut NVML down."""
-        self._cards.nvml.stop()
-
-    def _scan(self) -> tuple[Card, ...]:
-        cards = self._cards.scan()
+    def scan(self) -> tuple[Card, ...]:
+        """All cards, lost ones included; counts their events. Raises `ProbeFailed`."""
+        cards = self.cards.scan()
         self._xids.take(cards)
-        self._seen = cards
         return cards
 
-    def _of(
-        self,
-        indices: tuple[int, ...],
-        cards: tuple[Card, ...],
-        taken: dict[str, list[MetricReading]],
-    ) -> list[MetricReading]:
-        readings: list[MetricReading] = []
-        for index in dict.fromkeys(indices):
-            device = chosen(index, self._devices, cards)
-            if isinstance(device, str):
-                readings += self._nothing(device)
-                continue
-            if device.uuid not in taken:
-                taken[device.uuid] = self._taken(device)
-            readings += taken[device.uuid]
-        return readings
+    def choose(self, index: int, cards: Sequence[Card]) -> Chosen:
+        """The device of one of Slurm's numbers."""
+        return chosen(index, self._devices, cards)
 
-    def _taken(self, device: Chosen) -> list[MetricReading]:
+    def read(self, device: Chosen) -> list[MetricReading]:
+        """Every metric of a device. Raises `ProbeFailed`."""
         if isinstance(device, Instance):
-            return self._cards.read_part(device)
+            return self.cards.read_part(device)
         assert isinstance(device, Card)
-        readings = self._cards.read(device)
+        readings = self.cards.read(device)
         return readings + self._xids.readings(device, self._clock.now().timestamp())
 
-    def _nothing(self, reason: str, last_error: str = "") -> list[MetricReading]:
-        return [Absence(each, reason, last_error) for each in sorted(self.metrics)]
+    def stop(self) -> None:
+        """Shut NVML down."""
+        self.cards.nvml.stop()
 
-    def _condition(self, card: Card) -> CardCondition:
+    def condition(self, card: Card) -> CardCondition:
+        """The condition of a card. Raises `ProbeFailed`."""
         if card.lost:
             return CardCondition(uuid=card.uuid, name=card.name, lost=card.lost or LOST)
-        reader = self._cards.reader(card)
+        reader = self.cards.reader(card)
         try:
             counts = {
                 each.metric: int(each.value)
@@ -228,3 +142,22 @@ class NvidiaProbe:
             nvlinks=nvlinks[0] if nvlinks else None,
             nvlink_bytes_s=nvlinks[1] if nvlinks else None,
         )
+
+
+class NvidiaProbe(CardProbe):
+    """The probe of NVIDIA's cards."""
+
+    metrics = NvidiaDriver.metrics
+
+    def __init__(
+        self,
+        gpus_of: Callable[[int], tuple[int, ...] | None],
+        clock: Clock,
+        *,
+        devices: Sequence[str] = (),
+        nvml: Nvml | None = None,
+        held_s: float = HELD_S,
+    ) -> None:
+        """`gpus_of`, `held_s`: as of `CardProbe`. `devices`: as of `NvidiaDriver`."""
+        driver = NvidiaDriver(nvml or Nvml(clock), clock, devices)
+        super().__init__("nvidia", driver, gpus_of, clock, held_s=held_s)

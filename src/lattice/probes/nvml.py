@@ -21,7 +21,7 @@ from lattice.probes.probe import ProbeFailed
 NOT_INSTALLED = "nvidia-ml-py is not installed"
 NO_DRIVER = "this node has no NVIDIA driver"
 NO_CARDS = "this node has no NVIDIA GPU"
-AMD_CARDS = "this node's GPUs are AMD's, which Lattice does not measure"
+AMD_CARDS = "this node's GPUs are AMD's: start the agent again to measure them"
 AMD_DRIVER = Path("/sys/class/kfd/kfd")
 """There while AMD's driver serves cards for computing."""
 BROKEN = "the NVIDIA driver of this node does not answer"

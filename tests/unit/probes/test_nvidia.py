@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from lab.gpus import STATE, NvmlState, build_library, mig_uuid_of, uuid_of
 from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Per, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
+from lattice.probes.card_probe import NO_GPUS, NOT_KNOWN_YET
 from lattice.probes.nvidia import (
     MIG_NOT_LISTED,
-    NO_GPUS,
     NO_SUCH_CARD,
-    NOT_KNOWN_YET,
     NOT_LISTED,
     NvidiaProbe,
 )
