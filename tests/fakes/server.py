@@ -52,6 +52,7 @@ from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.service.modes import MODES
 from lattice.features.tenants import wiring as tenants
+from lattice.features.timeline import wiring as timeline
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.foundation import NodeAccess
@@ -181,6 +182,7 @@ def composed(
         report.wire(unmeasured),
         compare.wire(base),
         runs.wire(base),
+        timeline.wire(unmeasured),
         diag.wire(
             base if metrics else unmeasured,
             access,

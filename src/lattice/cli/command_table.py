@@ -68,6 +68,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "lattice.features.runs.command:RUNS",
     ),
     (
+        "timeline",
+        "What happened to a job and what was measured, on one axis",
+        "lattice.features.timeline.command:TIMELINE",
+    ),
+    (
         "diag",
         "What is sick about a job, how we know, and what to do",
         "lattice.features.diag.command:DIAG",

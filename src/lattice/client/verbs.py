@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
     from lattice.features.telemetry.model import Telemetry
     from lattice.features.tenants.model import TenantCard, TenantList
+    from lattice.features.timeline.model import Timeline
     from lattice.features.top.model import TopAnswer, TopMode
     from lattice.features.watch.model import WatchRecord
     from lattice.features.watch.operations import WatchChoice
@@ -436,6 +437,12 @@ class Verbs(VerbBase):
                 name, max_nodes=max_nodes, max_gpus=max_gpus, max_jobs=max_jobs
             )
         )
+
+    def timeline(self, reference: str) -> Timeline:
+        """Get what happened to an allocation, and what was measured, on one axis of time."""
+        from lattice.features.timeline import operations
+
+        return self.call(operations.get_timeline(reference))
 
     def metrics(
         self,

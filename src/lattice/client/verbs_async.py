@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
     from lattice.features.telemetry.model import Telemetry
     from lattice.features.tenants.model import TenantCard, TenantList
+    from lattice.features.timeline.model import Timeline
     from lattice.features.top.model import TopAnswer, TopMode
     from lattice.features.watch.model import WatchRecord
     from lattice.features.watch.operations import WatchChoice
@@ -446,6 +447,12 @@ class AsyncVerbs(AsyncVerbBase):
                 name, max_nodes=max_nodes, max_gpus=max_gpus, max_jobs=max_jobs
             )
         )
+
+    async def timeline(self, reference: str) -> Timeline:
+        """Get what happened to an allocation, and what was measured, on one axis of time."""
+        from lattice.features.timeline import operations
+
+        return await self.call(operations.get_timeline(reference))
 
     async def metrics(
         self,

@@ -38,6 +38,7 @@ from lattice.features.submit import wiring as submit
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.convert.snapshots import node_snapshot_of
 from lattice.features.tenants import wiring as tenants
+from lattice.features.timeline import wiring as timeline
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
 from lattice.foundation.wiring import Wiring
@@ -88,6 +89,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield report.wire(base)
     yield compare.wire(base)
     yield runs.wire(base)
+    yield timeline.wire(base, attach.session_spans(base))
     yield prometheus.wire(base)
     recordings = attach.recording_retention(base)
     yield logs.wire(base, config.logs, believed_keys(config.logs.seal_keys), recordings)

@@ -67,6 +67,8 @@ from lattice.wire.v1 import (
     telemetry_pb2_grpc,
     tenants_pb2,
     tenants_pb2_grpc,
+    timeline_pb2,
+    timeline_pb2_grpc,
     top_pb2,
     top_pb2_grpc,
     watch_pb2,
@@ -622,6 +624,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.ReportService/GetReport": (
         report_pb2_grpc.ReportServiceStub,
         report_pb2.GetReportRequest(id="1"),
+    ),
+    "lattice.v1.TimelineService/GetTimeline": (
+        timeline_pb2_grpc.TimelineServiceStub,
+        timeline_pb2.GetTimelineRequest(id="1"),
     ),
     "lattice.v1.RunService/ListRuns": (
         runs_pb2_grpc.RunServiceStub,

@@ -58,6 +58,7 @@ RECORDED = {
     "DiagnosticsService/GetStacks": AuditAct.METRIC_READ,
     "ReportService/GetReport": AuditAct.METRIC_READ,
     "RunService/ListRuns": AuditAct.METRIC_READ,
+    "TimelineService/GetTimeline": AuditAct.METRIC_READ,
     "MetricService/QueryMetrics": AuditAct.METRIC_READ,
     "TelemetryService/SetTelemetry": AuditAct.MODE_SWITCH,
 }

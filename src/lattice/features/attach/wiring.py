@@ -11,6 +11,7 @@ from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.audit import AuditEntries
+from lattice.domain.session_span import SessionSpan, SessionSpans
 from lattice.features.attach import wire as own_wire
 from lattice.features.attach.operations import (
     ISSUE_ATTACH_TICKET,
@@ -62,6 +63,25 @@ def recording_retention(foundation: Foundation) -> RecordingRetention | None:
         lambda: {"recordings_removed_total": float(retention.removed_total)}
     )
     return retention
+
+
+def session_spans(foundation: Foundation) -> SessionSpans:
+    """Reads the records of terminals for other features."""
+    records = SessionRecords(foundation.state, foundation.clock, foundation.replica)
+
+    async def spans(user: str, allocation: str) -> tuple[SessionSpan, ...]:
+        sessions, _ = await records.of(user, allocation=allocation, only_open=False)
+        return tuple(
+            SessionSpan(
+                node=each.node,
+                command=" ".join(each.command),
+                started=each.started,
+                ended=each.ended,
+            )
+            for each in sessions
+        )
+
+    return spans
 
 
 def wire(

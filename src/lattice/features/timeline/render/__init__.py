@@ -1,0 +1,1 @@
+"""A timeline as text and as a page."""

@@ -1,0 +1,205 @@
+"""A timeline as one HTML file: no scripts, no external resources, all text escaped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from lattice.base.moment import duration
+from lattice.base.text import inert
+from lattice.features.timeline.model import Timeline, TimelineEvent
+from lattice.features.timeline.render.rows import Axis, BarRow, LineRow, bar_rows, line_rows
+
+_COLOURS = {
+    "waiting": "#bbbbbb",
+    "starting": "#e69f00",
+    "running": "#009e73",
+    "ending": "#8c6d1f",
+    "run": "#0072b2",
+    "alert": "#d55e00",
+    "session": "#56b4e9",
+    "read": "#cc79a7",
+    "preempted": "#d55e00",
+}
+_POLICY = (
+    '<meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+)
+_CSS = (
+    "body{font:15px/1.4 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.2rem .7rem;text-align:left;"
+    "border-bottom:1px solid #ccc}.note{color:#555}svg{width:100%;height:auto;background:#fafafa}"
+    "svg text{font:12px system-ui,sans-serif;fill:#222}"
+)
+_LEFT, _AXIS, _RIGHT = 190, 700, 210
+_BAR, _LINE, _TOP = 22, 64, 26
+_TICKS = 6
+
+
+def page(timeline: Timeline) -> str:
+    """Return the file."""
+    title = f"Timeline of {_text(timeline.id)} {_text(timeline.name)}"
+    length = duration((timeline.until - timeline.begin).total_seconds())
+    shown = f"{timeline.begin.isoformat()} to {timeline.until.isoformat()} ({length})"
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+        _POLICY,
+        '<meta name="viewport" content="width=device-width">\n',
+        f"<title>{title}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
+        _paragraph(f"{timeline.state.value}, of {timeline.user}: {shown}"),
+        _drawing(timeline),
+        _legend(timeline),
+        _attempts(timeline),
+        _runs(timeline),
+        _events(timeline.events),
+        *(_paragraph(each) for each in timeline.missing),
+        "</body>\n</html>\n",
+    ]
+    return "".join(parts)
+
+
+def _drawing(timeline: Timeline) -> str:
+    bars, lines = bar_rows(timeline), line_rows(timeline)
+    height = _TOP + _BAR * len(bars) + _LINE * len(lines) + 8
+    width = _LEFT + _AXIS + _RIGHT
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="The timeline">\n']
+    parts += _ticks(timeline, height)
+    down = _TOP
+    for bar in bars:
+        parts += _bar_row(bar, down)
+        down += _BAR
+    for line in lines:
+        parts += _line_row(line, down)
+        down += _LINE
+    return "".join((*parts, "</svg>\n"))
+
+
+def _ticks(timeline: Timeline, height: int) -> Iterable[str]:
+    axis = Axis(timeline)
+    for tick in range(_TICKS + 1):
+        across = _LEFT + _AXIS * tick / _TICKS
+        text = duration(axis.span_s * tick / _TICKS)
+        yield f'<path d="M{across:.1f} 18V{height}" stroke="#ddd"/>\n'
+        yield f'<text x="{across:.1f}" y="13" text-anchor="middle">{text}</text>\n'
+
+
+def _bar_row(row: BarRow, down: int) -> Iterable[str]:
+    yield _label(row.label, row.note, down + 15)
+    for bar in row.bars:
+        across = _LEFT + bar.begin * _AXIS
+        width = max((bar.end - bar.begin) * _AXIS, 2.0)
+        yield (
+            f'<rect x="{across:.1f}" y="{down + 4}" width="{width:.1f}" height="{_BAR - 8}" '
+            f'fill="{_COLOURS[bar.kind]}"><title>{bar.kind}</title></rect>\n'
+        )
+
+
+def _line_row(row: LineRow, down: int) -> Iterable[str]:
+    yield _label(row.label, row.bounds, down + _LINE / 2)
+    for piece in _pieces(row, down):
+        if " " in piece:
+            yield f'<polyline fill="none" stroke="#0072b2" points="{piece}"/>\n'
+        else:
+            across, _, height = piece.partition(",")
+            yield f'<circle cx="{across}" cy="{height}" r="1.5" fill="#0072b2"/>\n'
+
+
+def _pieces(row: LineRow, down: int) -> Iterable[str]:
+    """Split a line at gaps."""
+    piece: list[str] = []
+    before: float | None = None
+    span = row.high - row.low or 1.0
+    for across, value in row.points:
+        if before is not None and across - before > row.gap:
+            yield " ".join(piece)
+            piece = []
+        share = min(max((value - row.low) / span, 0.0), 1.0)
+        height = down + 4 + (_LINE - 12) * (1 - share)
+        piece.append(f"{_LEFT + across * _AXIS:.1f},{height:.1f}")
+        before = across
+    if piece:
+        yield " ".join(piece)
+
+
+def _label(label: str, note: str, down: float) -> str:
+    return (
+        f'<text x="4" y="{down:.0f}">{_text(label[:28])}<title>{_text(label)}</title></text>\n'
+        f'<text x="{_LEFT + _AXIS + 8}" y="{down:.0f}">{_text(note[:32])}'
+        f"<title>{_text(note)}</title></text>\n"
+    )
+
+
+def _legend(timeline: Timeline) -> str:
+    kinds = dict.fromkeys(bar.kind for row in bar_rows(timeline) for bar in row.bars)
+    parts = ", ".join(f'<span style="color:{_COLOURS[each]}">■</span> {each}' for each in kinds)
+    return f'<p class="note">{parts}</p>\n' if parts else ""
+
+
+def _attempts(timeline: Timeline) -> str:
+    rows = (
+        (
+            str(each.number),
+            each.state.value,
+            each.submitted.isoformat(),
+            each.started.isoformat() if each.started else "",
+            each.ended.isoformat() if each.ended else "",
+            each.nodes,
+        )
+        for each in timeline.attempts
+    )
+    heading = ("attempt", "state", "submitted", "started", "ended", "nodes")
+    return _table("Attempts", heading, rows)
+
+
+def _runs(timeline: Timeline) -> str:
+    if not timeline.runs:
+        return ""
+    rows = (
+        (
+            each.name,
+            each.experiment,
+            each.status,
+            each.started.isoformat(),
+            each.ended.isoformat() if each.ended else "",
+            ", ".join(map(str, each.attempts)),
+            ", ".join(f"{one.name} {one.value:.4g}" for one in each.metrics),
+            each.id,
+        )
+        for each in timeline.runs
+    )
+    heading = ("run", "experiment", "status", "started", "ended", "attempts", "newest", "id")
+    return _table("Training runs, as they say themselves", heading, rows)
+
+
+def _events(events: Iterable[TimelineEvent]) -> str:
+    rows = [
+        (
+            each.kind.value,
+            each.time.isoformat(),
+            "it lasts" if each.lasts else each.ended.isoformat() if each.ended else "",
+            each.node,
+            each.text,
+        )
+        for each in events
+    ]
+    heading = ("event", "from", "until", "node", "")
+    return _table("Events", heading, rows) if rows else ""
+
+
+def _table(caption: str, heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in heading)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>\n" for row in rows
+    )
+    return (
+        f"<table>\n<caption>{_text(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n"
+        f"<tbody>\n{body}</tbody>\n</table>\n"
+    )
+
+
+def _paragraph(text: str) -> str:
+    return f'<p class="note">{_text(text)}</p>\n' if text else ""
+
+
+def _text(text: str) -> str:
+    return escape(inert(text), quote=True)

@@ -1,0 +1,270 @@
+"""Puts a timeline together for callers who may read the measurements of the allocation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lattice.access.actor import Actor
+from lattice.access.allocation_finder import Found
+from lattice.access.limits import CallerLimits, Questions
+from lattice.access.output import OutputAccess
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
+from lattice.domain.allocation import Allocation, Attempt, State
+from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.node_snapshot import NodeSnapshots
+from lattice.domain.session_span import SessionSpans
+from lattice.domain.sharing import ReadKind, ReadNotes, Standing
+from lattice.domain.training_run import RunPoint, TrainingRun
+from lattice.features.timeline.model import (
+    MOST_ATTEMPTS,
+    MOST_LINE_POINTS,
+    MOST_RUN_LINES,
+    MOST_TRAININGS,
+    EventKind,
+    PhaseKind,
+    Timeline,
+    TimelineAttempt,
+    TimelineEvent,
+    TimelineLine,
+    TimelinePhase,
+    TimelinePoint,
+)
+from lattice.features.timeline.service.figures import AttemptFigures, NoFigures
+from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
+
+PAST_ALERTS = "Alerts that are over are not kept; those that stand now are shown."
+_RUNS_S = 5.0
+_NODES_S = 3.0
+_FIRST = ("loss", "epoch", "learning_rate", "lr", "accuracy", "acc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSources:
+    """Where the parts come from. `snapshots` is None if no agents are served."""
+
+    clock: Clock
+    figures: AttemptFigures
+    runs: TrainingRunFinder
+    reads: ReadNotes
+    snapshots: NodeSnapshots | None = None
+    sessions: SessionSpans | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Events or lines, and what is missing of them."""
+
+    events: tuple[TimelineEvent, ...] = ()
+    lines: tuple[TimelineLine, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class TimelineService:
+    """Answers for one caller at a time."""
+
+    def __init__(
+        self, access: OutputAccess, sources: TimelineSources, limits: CallerLimits
+    ) -> None:
+        self._access = access
+        self._sources = sources
+        self._limits = limits
+
+    async def timeline(self, actor: Actor, name: str) -> Timeline:
+        """Return the whole timeline. Raises `NotFound`, `RateLimited` and `Unavailable`."""
+        found = await self._access.find(actor, name)
+        await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
+        await self._access.enter(actor, found, ReadKind.MEASURE)
+        allocation, now = found.allocation, self._sources.clock.now()
+        attempts = attempts_of(allocation)[-MOST_ATTEMPTS:]
+        trained, measured, alerts, owners = await asyncio.gather(
+            self._sources.runs.of(allocation, _RUNS_S),
+            self._measured(allocation, attempts),
+            self._alerts(allocation, attempts[-1]),
+            self._for_owner(found),
+        )
+        logged = await self._logged(trained.runs)
+        parts = (measured, alerts, owners, logged)
+        until = allocation.ended if allocation.state.finished else None
+        return Timeline(
+            allocation=allocation.ref,
+            id=allocation.id,
+            name=allocation.name,
+            user=allocation.user,
+            state=allocation.state,
+            begin=min(each.submitted for each in attempts),
+            until=until or now,
+            finished=allocation.state.finished,
+            attempts=tuple(map(_shown_attempt, attempts)),
+            left_out=len(attempts_of(allocation)) - len(attempts),
+            phases=phases_of(allocation, attempts),
+            runs=trained.runs,
+            events=_events(allocation, parts),
+            lines=tuple(line for part in parts for line in part.lines),
+            missing=(*_silent(trained), *(text for part in parts for text in part.missing)),
+            sources=(*found.sources, *trained.sources),
+        )
+
+    async def _measured(self, allocation: Allocation, attempts: tuple[Attempt, ...]) -> _Part:
+        lines: list[TimelineLine] = []
+        missing: list[str] = []
+        for each in attempts:
+            if each.started is None:
+                continue
+            try:
+                lines += await self._sources.figures.of(JobAttempt(allocation, each))
+            except NoFigures as reason:
+                missing.append(f"Figures of attempt {each.number}: {reason}.")
+        return _Part(lines=tuple(lines), missing=tuple(missing))
+
+    async def _alerts(self, allocation: Allocation, attempt: Attempt) -> _Part:
+        if self._sources.snapshots is None or attempt.started is None:
+            return _Part()
+        if attempt.ended is not None or allocation.state.finished:
+            return _Part(missing=(PAST_ALERTS,))
+        found, unreachable = await self._sources.snapshots.read(
+            JobAttempt(allocation, attempt), within_s=_NODES_S
+        )
+        events = tuple(
+            TimelineEvent(
+                kind=EventKind.ALERT,
+                time=datetime.fromtimestamp(max(each.since, 0.0), UTC),
+                lasts=True,
+                node=snapshot.node,
+                text=each.text,
+            )
+            for snapshot in found
+            for each in snapshot.firing
+        )
+        silent = tuple(
+            f"Alerts of node {each.node}: {each.reason or 'it does not answer'}"
+            for each in unreachable
+        )
+        return _Part(events=events, missing=(PAST_ALERTS, *silent[:3]))
+
+    async def _for_owner(self, found: Found) -> _Part:
+        """Sessions and reads of others, for the owner alone."""
+        if found.standing is not Standing.OWNER:
+            return _Part()
+        allocation = found.allocation
+        events: list[TimelineEvent] = []
+        try:
+            spans = self._sources.sessions
+            sessions = await spans(allocation.user, allocation.ref) if spans else ()
+            events += [
+                TimelineEvent(
+                    kind=EventKind.SESSION,
+                    time=each.started,
+                    ended=each.ended,
+                    lasts=each.ended is None,
+                    node=each.node,
+                    text=each.command,
+                )
+                for each in sessions
+            ]
+            events += [
+                TimelineEvent(
+                    kind=EventKind.READ,
+                    time=each.first,
+                    ended=each.last,
+                    text=f"{each.reader} ({each.standing.value})",
+                )
+                for each in await self._sources.reads.of((allocation,))
+            ]
+        except Unavailable as problem:
+            return _Part(tuple(events), (), (f"Sessions and reads: {problem.message}",))
+        return _Part(tuple(events))
+
+    async def _logged(self, runs: tuple[TrainingRun, ...]) -> _Part:
+        asked = [(run, name) for run in runs[:MOST_TRAININGS] for name in chosen_metrics(run)]
+        histories = await asyncio.gather(
+            *(self._sources.runs.history(run.id, name) for run, name in asked)
+        )
+        lines = tuple(
+            TimelineLine(name=name, run=run.id, points=thinned(points))
+            for (run, name), points in zip(asked, histories, strict=True)
+            if points
+        )
+        more = len(runs) - MOST_TRAININGS
+        missing = (f"Values of {more} older runs are not shown.",) if more > 0 else ()
+        return _Part(lines=lines, missing=missing)
+
+
+def chosen_metrics(run: TrainingRun) -> tuple[str, ...]:
+    """The metrics of a run to show: loss and epoch first."""
+    names = sorted((each.name for each in run.metrics), key=lambda name: (_rank(name), name))
+    return tuple(names[:MOST_RUN_LINES])
+
+
+def _rank(name: str) -> int:
+    plain = name.lower()
+    return next((at for at, word in enumerate(_FIRST) if word in plain), len(_FIRST))
+
+
+def thinned(points: tuple[RunPoint, ...]) -> tuple[TimelinePoint, ...]:
+    """At most `MOST_LINE_POINTS`, evenly chosen, with the first and the last."""
+    if len(points) > MOST_LINE_POINTS:
+        parts = MOST_LINE_POINTS - 1
+        points = tuple(points[at * (len(points) - 1) // parts] for at in range(parts + 1))
+    return tuple(TimelinePoint(time=each.time, value=each.value) for each in points)
+
+
+def phases_of(allocation: Allocation, attempts: Iterable[Attempt]) -> tuple[TimelinePhase, ...]:
+    """What each attempt did, in order. Slurm keeps submit, start and end, and the state of now."""
+    phases: list[TimelinePhase] = []
+    before: datetime | None = None
+    for each in attempts:
+        phases.append(
+            TimelinePhase(
+                kind=PhaseKind.WAITING,
+                attempt=each.number,
+                # A requeue may keep the time of the first submit.
+                started=max(each.submitted, before or each.submitted),
+                ended=each.started or each.ended,
+            )
+        )
+        before = each.ended
+        if each.started is not None:
+            phases.append(
+                TimelinePhase(
+                    kind=_kind_now(allocation.state) if each.ended is None else PhaseKind.RUNNING,
+                    attempt=each.number,
+                    started=each.started,
+                    ended=each.ended,
+                )
+            )
+    return tuple(phases)
+
+
+def _kind_now(state: State) -> PhaseKind:
+    if state is State.CONFIGURING:
+        return PhaseKind.STARTING
+    return PhaseKind.ENDING if state is State.COMPLETING else PhaseKind.RUNNING
+
+
+def _shown_attempt(attempt: Attempt) -> TimelineAttempt:
+    return TimelineAttempt(
+        number=attempt.number,
+        state=attempt.state,
+        submitted=attempt.submitted,
+        started=attempt.started,
+        ended=attempt.ended,
+        nodes=attempt.nodes,
+        node_count=attempt.node_count,
+    )
+
+
+def _events(allocation: Allocation, parts: Iterable[_Part]) -> tuple[TimelineEvent, ...]:
+    events = [event for part in parts for event in part.events]
+    if allocation.preempted_at is not None:
+        events.append(TimelineEvent(kind=EventKind.PREEMPTED, time=allocation.preempted_at))
+    return tuple(sorted(events, key=lambda each: (each.time, each.kind.value, each.node)))
+
+
+def _silent(trained: FoundRuns) -> tuple[str, ...]:
+    return tuple(
+        f"Runs: MLflow does not answer: {each.error}" for each in trained.sources if not each.ok
+    )
