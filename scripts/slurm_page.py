@@ -40,6 +40,7 @@ _AREAS = {
     "DIAG": "diagnosis",
     "COMPARE": "comparing runs",
     "RUN": "training runs",
+    "SLICE": "GPU slices",
     "AUDIT": "audit log",
     "CLI": "commands, SDK",
     "OPS": "operation",
