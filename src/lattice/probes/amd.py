@@ -3,7 +3,7 @@
 Slurm numbers the devices of a node in the order of its `gres.conf`. With
 `File=/dev/dri/renderD[128-135]` the index is the rank of the render device. A card's render device
 is found by its PCI address. A card in several partitions (CPX, DPX, QPX) has several devices for
-one address, so the site must then name the device of each of Slurm's numbers by UUID.
+one address. The site must then name the device of each of Slurm's numbers by UUID.
 """
 
 from __future__ import annotations

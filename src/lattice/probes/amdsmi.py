@@ -155,15 +155,15 @@ class AmdSmi:
     ) -> int:
         """One number. Raises `AmdSmiFailed`."""
         value = kind()
-        words = (ctypes.c_uint32(each) for each in arguments)
-        self.call(function, handle, *words, ctypes.byref(value))
+        numbers = (ctypes.c_uint32(each) for each in arguments)
+        self.call(function, handle, *numbers, ctypes.byref(value))
         return int(value.value)
 
     def structure(self, function: str, handle: int, *arguments: int) -> bytes:
         """The bytes of a structure, zeros behind it. Raises `AmdSmiFailed`."""
         buffer = ctypes.create_string_buffer(_ROOM)
-        words = (ctypes.c_uint32(each) for each in arguments)
-        self.call(function, handle, *words, buffer)
+        numbers = (ctypes.c_uint32(each) for each in arguments)
+        self.call(function, handle, *numbers, buffer)
         return buffer.raw
 
     def energy_microjoules(self, handle: int) -> float:
