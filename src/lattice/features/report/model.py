@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lattice.domain.runsummary import RunSummary
+from lattice.domain.training_run import TrainingRun
 
 LEAST_COVERED = 0.8
 """The least share of a run's nodes and time that must be measured for advice."""
@@ -36,3 +37,5 @@ class Report:
     """Why there is no advice that is based on measurements."""
     kept: datetime | None = None
     """When the stored summary was written; None if the figures were queried just now."""
+    runs: tuple[TrainingRun, ...] = ()
+    """Training runs during this attempt, newest first."""

@@ -12,6 +12,7 @@ from lattice.domain.runsummary import Asked, Figure, RunSummary, Use, Waste
 from lattice.features.report.model import Advice, Report
 
 _GPU = frozenset({Use.GPU_UTILIZATION, Use.GPU_MEMORY_PEAK, Use.GPU_ENERGY})
+_MOST_RUNS = 3
 _QUIET = frozenset({Use.NODE_ENERGY, Use.OOM_KILLS})
 """Shown only if there is a value above zero."""
 _NAMES = {
@@ -70,6 +71,12 @@ def _head(report: Report, style: Style) -> str:
     return f"{style.paint(name, 'bold')}  {title}  {style.paint(state, colour)}\n"
 
 
+def _runs(report: Report) -> str:
+    named = [f"{inert(each.name) or inert(each.id)} ({inert(each.status)})" for each in report.runs]
+    more = f" and {len(named) - _MOST_RUNS} more" if len(named) > _MOST_RUNS else ""
+    return ", ".join(named[:_MOST_RUNS]) + more
+
+
 def _facts(report: Report, style: Style, now: datetime) -> list[tuple[str, Cell]]:
     run, summary = report.summary.run, report.summary
     attempt = f"{run.attempt} of {report.attempts}" if report.attempts > 1 else ""
@@ -78,6 +85,7 @@ def _facts(report: Report, style: Style, now: datetime) -> list[tuple[str, Cell]
         ("Asked", _asked(summary.asked)),
         ("Ran", f"{moment(run.started, style, now)} to {until} on {run.nodes or UNKNOWN}"),
         ("Time", _time(summary)),
+        ("Runs", _runs(report)),
         ("Attempt", attempt),
         ("Measured", _measured(report, style, now)),
     ]

@@ -44,5 +44,6 @@ def wire(foundation: Foundation) -> Wiring:
         summaries,
         foundation.clock,
         foundation.limits,
+        foundation.runs,
     )
     return Wiring(bindings=bindings(service), loops=tuple(loops))

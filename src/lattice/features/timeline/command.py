@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
+from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.training_run import RunStoreSilent, runs_of
 from lattice.features.timeline import operations
+from lattice.features.timeline.lines import chosen_metrics, thinned
+from lattice.features.timeline.model import MOST_TRAININGS, Timeline, TimelineLine
+from lattice.observe.mlflow_file import MlflowFile, mlflow_file
 
 
 def timeline(
@@ -16,9 +23,13 @@ def timeline(
     *,
     id: str | None,  # noqa: A002 - the word people read in the usage line
     html: str | None,
+    mlflow: str | None,
 ) -> int:
     """Show the timeline, or write it as a page."""
     answer = shell.call(operations.get_timeline(shell.reference(id)))
+    file = Path(mlflow) if mlflow else mlflow_file(shell.environment)
+    if file is not None:
+        answer = _with_file(answer, file, shell.clock.now())
     if html is not None:
         from lattice.features.timeline.render.page import page  # noqa: PLC0415
 
@@ -32,6 +43,53 @@ def timeline(
 
     shell.write(timeline_text(answer, shell.style, shell.clock.now()))
     return 0
+
+
+def _with_file(timeline: Timeline, file: Path, now: datetime) -> Timeline:
+    """Add the runs of a SQLite file of MLflow that the server's store has not."""
+    store, known = MlflowFile(file), {each.id for each in timeline.runs}
+    try:
+        found = runs_of(_allocation(timeline), store.of_job(timeline.job_id), now)
+        runs = tuple(each for each in found if each.id not in known)
+        lines = tuple(
+            TimelineLine(name=name, run=run.id, points=thinned(points))
+            for run in runs[:MOST_TRAININGS]
+            for name in chosen_metrics(run)
+            if (points := store.history(run.id, name))
+        )
+    except RunStoreSilent as silence:
+        return replace(timeline, missing=(*timeline.missing, f"Runs: {silence}"))
+    return replace(timeline, runs=(*timeline.runs, *runs), lines=(*timeline.lines, *lines))
+
+
+def _allocation(timeline: Timeline) -> Allocation:
+    """What runs are compared with."""
+    return Allocation(
+        cluster=timeline.cluster,
+        id=timeline.allocation.partition("@")[0],
+        job_id=timeline.job_id,
+        name=timeline.name,
+        user=timeline.user,
+        account="",
+        tenant="",
+        partition="",
+        qos="",
+        vcluster=None,
+        state=timeline.state,
+        submitted=timeline.begin,
+        first_submitted=timeline.begin,
+        ended=timeline.until if timeline.finished else None,
+        attempts=tuple(
+            Attempt(
+                number=each.number,
+                state=each.state,
+                submitted=each.submitted,
+                started=each.started,
+                ended=each.ended,
+            )
+            for each in timeline.attempts
+        ),
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -61,6 +119,11 @@ TIMELINE = Command(
     params=(
         Argument("id", required=False, complete="allocations"),
         Option("--html", metavar="FILE", help="Write a page into this file instead."),
+        Option(
+            "--mlflow",
+            metavar="FILE",
+            help="MLflow's SQLite file; else the one in MLFLOW_TRACKING_URI.",
+        ),
     ),
     examples=(
         ("lattice timeline 12345", "in the terminal"),

@@ -104,6 +104,8 @@ class Timeline:
 
     allocation: str
     id: str
+    job_id: int
+    cluster: str
     name: str
     user: str
     state: State

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from lattice.wire.v1 import training_pb2 as _training_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -53,6 +54,7 @@ class Report(_message.Message):
     ADVICE_FIELD_NUMBER: _builtins.int
     WITHHELD_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     attempts: _builtins.int
     finished: _builtins.bool
@@ -66,6 +68,10 @@ class Report(_message.Message):
     def kept(self) -> _timestamp_pb2.Timestamp:
         """When the summary was written, where it is the one that is kept."""
 
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_training_pb2.TrainingRun]:
+        """Training runs during this attempt, newest first."""
+
     def __init__(
         self,
         *,
@@ -76,10 +82,11 @@ class Report(_message.Message):
         advice: _abc.Iterable[Global___Advice] | None = ...,
         withheld: _builtins.str = ...,
         kept: _timestamp_pb2.Timestamp | None = ...,
+        runs: _abc.Iterable[_training_pb2.TrainingRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "attempts", b"attempts", "finished", b"finished", "id", b"id", "kept", b"kept", "summary", b"summary", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "attempts", b"attempts", "finished", b"finished", "id", b"id", "kept", b"kept", "runs", b"runs", "summary", b"summary", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 from lattice.wire.v1 import training_pb2 as lattice_dot_v1_dot_training__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/timeline.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\x1a\x19lattice/v1/training.proto\" \n\x12GetTimelineRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xda\x03\n\x08Timeline\x12\x12\n\nallocation\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12)\n\x05\x62\x65gin\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12-\n\x08\x61ttempts\x18\t \x03(\x0b\x32\x1b.lattice.v1.TimelineAttempt\x12\x10\n\x08left_out\x18\n \x01(\r\x12)\n\x06phases\x18\x0b \x03(\x0b\x32\x19.lattice.v1.TimelinePhase\x12%\n\x04runs\x18\x0c \x03(\x0b\x32\x17.lattice.v1.TrainingRun\x12)\n\x06\x65vents\x18\r \x03(\x0b\x32\x19.lattice.v1.TimelineEvent\x12\'\n\x05lines\x18\x0e \x03(\x0b\x32\x18.lattice.v1.TimelineLine\x12\x0f\n\x07missing\x18\x0f \x03(\t\x12#\n\x07sources\x18\x10 \x03(\x0b\x32\x12.lattice.v1.Source\"\xda\x01\n\x0fTimelineAttempt\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12-\n\tsubmitted\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nodes\x18\x06 \x01(\t\x12\x12\n\nnode_count\x18\x07 \x01(\r\"\x86\x01\n\rTimelinePhase\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\rTimelineEvent\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05lasts\x18\x04 \x01(\x08\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0c\n\x04text\x18\x06 \x01(\t\"\xa0\x01\n\x0cTimelineLine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x13\n\x06step_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0b\n\x03via\x18\x06 \x01(\t\x12)\n\x06points\x18\x07 \x03(\x0b\x32\x19.lattice.v1.TimelinePointB\t\n\x07_step_s\"H\n\rTimelinePoint\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05value\x18\x02 \x01(\x01\x32\\\n\x0fTimelineService\x12I\n\x0bGetTimeline\x12\x1e.lattice.v1.GetTimelineRequest\x1a\x14.lattice.v1.Timeline\"\x04\x98\xe5\x18\x18\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/timeline.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\x1a\x19lattice/v1/training.proto\" \n\x12GetTimelineRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xfb\x03\n\x08Timeline\x12\x12\n\nallocation\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12)\n\x05\x62\x65gin\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66inished\x18\x08 \x01(\x08\x12-\n\x08\x61ttempts\x18\t \x03(\x0b\x32\x1b.lattice.v1.TimelineAttempt\x12\x10\n\x08left_out\x18\n \x01(\r\x12)\n\x06phases\x18\x0b \x03(\x0b\x32\x19.lattice.v1.TimelinePhase\x12%\n\x04runs\x18\x0c \x03(\x0b\x32\x17.lattice.v1.TrainingRun\x12)\n\x06\x65vents\x18\r \x03(\x0b\x32\x19.lattice.v1.TimelineEvent\x12\'\n\x05lines\x18\x0e \x03(\x0b\x32\x18.lattice.v1.TimelineLine\x12\x0f\n\x07missing\x18\x0f \x03(\t\x12#\n\x07sources\x18\x10 \x03(\x0b\x32\x12.lattice.v1.Source\x12\x0e\n\x06job_id\x18\x11 \x01(\r\x12\x0f\n\x07\x63luster\x18\x12 \x01(\t\"\xda\x01\n\x0fTimelineAttempt\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\x12-\n\tsubmitted\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nodes\x18\x06 \x01(\t\x12\x12\n\nnode_count\x18\x07 \x01(\r\"\x86\x01\n\rTimelinePhase\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\rTimelineEvent\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05lasts\x18\x04 \x01(\x08\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0c\n\x04text\x18\x06 \x01(\t\"\xa0\x01\n\x0cTimelineLine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x13\n\x06step_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0b\n\x03via\x18\x06 \x01(\t\x12)\n\x06points\x18\x07 \x03(\x0b\x32\x19.lattice.v1.TimelinePointB\t\n\x07_step_s\"H\n\rTimelinePoint\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05value\x18\x02 \x01(\x01\x32\\\n\x0fTimelineService\x12I\n\x0bGetTimeline\x12\x1e.lattice.v1.GetTimelineRequest\x1a\x14.lattice.v1.Timeline\"\x04\x98\xe5\x18\x18\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,17 +40,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTIMELINEREQUEST']._serialized_start=152
   _globals['_GETTIMELINEREQUEST']._serialized_end=184
   _globals['_TIMELINE']._serialized_start=187
-  _globals['_TIMELINE']._serialized_end=661
-  _globals['_TIMELINEATTEMPT']._serialized_start=664
-  _globals['_TIMELINEATTEMPT']._serialized_end=882
-  _globals['_TIMELINEPHASE']._serialized_start=885
-  _globals['_TIMELINEPHASE']._serialized_end=1019
-  _globals['_TIMELINEEVENT']._serialized_start=1022
-  _globals['_TIMELINEEVENT']._serialized_end=1179
-  _globals['_TIMELINELINE']._serialized_start=1182
-  _globals['_TIMELINELINE']._serialized_end=1342
-  _globals['_TIMELINEPOINT']._serialized_start=1344
-  _globals['_TIMELINEPOINT']._serialized_end=1416
-  _globals['_TIMELINESERVICE']._serialized_start=1418
-  _globals['_TIMELINESERVICE']._serialized_end=1510
+  _globals['_TIMELINE']._serialized_end=694
+  _globals['_TIMELINEATTEMPT']._serialized_start=697
+  _globals['_TIMELINEATTEMPT']._serialized_end=915
+  _globals['_TIMELINEPHASE']._serialized_start=918
+  _globals['_TIMELINEPHASE']._serialized_end=1052
+  _globals['_TIMELINEEVENT']._serialized_start=1055
+  _globals['_TIMELINEEVENT']._serialized_end=1212
+  _globals['_TIMELINELINE']._serialized_start=1215
+  _globals['_TIMELINELINE']._serialized_end=1375
+  _globals['_TIMELINEPOINT']._serialized_start=1377
+  _globals['_TIMELINEPOINT']._serialized_end=1449
+  _globals['_TIMELINESERVICE']._serialized_start=1451
+  _globals['_TIMELINESERVICE']._serialized_end=1543
 # @@protoc_insertion_point(module_scope)

@@ -60,6 +60,8 @@ class Timeline(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
     allocation: _builtins.str
     id: _builtins.str
     name: _builtins.str
@@ -68,6 +70,8 @@ class Timeline(_message.Message):
     finished: _builtins.bool
     left_out: _builtins.int
     """How many older attempts are not shown."""
+    job_id: _builtins.int
+    cluster: _builtins.str
     @_builtins.property
     def begin(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -109,10 +113,12 @@ class Timeline(_message.Message):
         lines: _abc.Iterable[Global___TimelineLine] | None = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
         sources: _abc.Iterable[_source_pb2.Source] | None = ...,
+        job_id: _builtins.int = ...,
+        cluster: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempts", b"attempts", "begin", b"begin", "events", b"events", "finished", b"finished", "id", b"id", "left_out", b"left_out", "lines", b"lines", "missing", b"missing", "name", b"name", "phases", b"phases", "runs", b"runs", "sources", b"sources", "state", b"state", "until", b"until", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempts", b"attempts", "begin", b"begin", "cluster", b"cluster", "events", b"events", "finished", b"finished", "id", b"id", "job_id", b"job_id", "left_out", b"left_out", "lines", b"lines", "missing", b"missing", "name", b"name", "phases", b"phases", "runs", b"runs", "sources", b"sources", "state", b"state", "until", b"until", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ from lattice.domain.runsummary import AccountedUse
 from lattice.features.report.service.report import ReportService
 from lattice.features.report.service.run_meter import RunMeter
 from lattice.features.report.service.summaries import StoredSummaries
+from lattice.foundation.run_finder import TrainingRunFinder
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -175,5 +176,11 @@ class Site:
         finder = AllocationFinder(self.scheduler, self.clock, sharing.shares)
         door = OutputAccess(finder, sharing.notes, self.clock)
         return ReportService(
-            self.scheduler, door, self.meter(), self.kept, self.clock, more.get("limits")
+            self.scheduler,
+            door,
+            self.meter(),
+            self.kept,
+            self.clock,
+            more.get("limits"),
+            TrainingRunFinder(self.clock, more.get("runs")),
         )

@@ -11,10 +11,13 @@ import pytest
 from lattice.access.actor import Actor
 from lattice.access.limits import Questions, Sessions
 from lattice.base.errors import DataUnavailable, NotFound, RateLimited
+from lattice.base.style import Style
 from lattice.domain.allocation import State
 from lattice.domain.runsummary import Use
+from lattice.features.report.render import report_text
 from lattice.wire.convert import message_of
 from lattice.wire.v1 import report_pb2 as pb
+from tests.fakes.in_memory_runs import InMemoryRunStore
 from tests.unit.features.report.scripted import Site
 
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -126,3 +129,25 @@ async def test_advice_is_of_the_summary_that_is_shown() -> None:
     report = await site.service().report(ALICE, "42")
     assert [each.rule for each in report.advice] == ["time_too_long"]
     assert "80 %" in report.withheld
+
+
+async def test_the_runs_of_this_attempt_stand_beside_it() -> None:
+    site = Site()
+    (job,) = site.scheduler.allocations
+    store = InMemoryRunStore()
+    tags = {"slurm.job.id": "42", "slurm.cluster.name": job.cluster}
+    assert job.started is not None
+    store.add(
+        "fit", tags, job.started + timedelta(minutes=1), ended=job.started + timedelta(hours=1)
+    )
+    store.add("other", {"slurm.job.id": "43"}, job.started)
+    report = await site.service(runs=store).report(ALICE, "42")
+    assert [each.name for each in report.runs] == ["fit"]
+    assert "fit (finished)" in report_text(report, Style(width=80), site.clock.now())
+
+
+async def test_a_silent_store_of_runs_delays_no_report() -> None:
+    store = InMemoryRunStore()
+    store.reason = "down"
+    report = await Site().service(runs=store).report(ALICE, "42")
+    assert report.runs == ()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import stat
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from lattice.base.fast_start import argv
 from lattice.base.text import cells
 from lattice.features.timeline.command import TIMELINE
 from tests.fakes.shell import COMMON_OPTIONS, FakeShell
+from tests.unit.observe.test_mlflow_file import TABLES
 
 EVIL = '<script src="http://x/a.js">\x1b[31m&"\''
 
@@ -32,6 +35,8 @@ def line(name: str, values: list[float], **more: Any) -> dict[str, Any]:
 ANSWER: dict[str, Any] = {
     "allocation": "42@1",
     "id": "42",
+    "job_id": 42,
+    "cluster": "lab",
     "name": EVIL,
     "user": "alice",
     "state": "running",
@@ -164,3 +169,32 @@ def test_the_page_is_for_its_owner_and_replaced_whole(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_a_mistake_of_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be written"):
         run("--html", str(tmp_path / "none" / "run.html"))
+
+
+def test_runs_of_a_file_are_on_the_axis_too(tmp_path: Path) -> None:
+    file = tmp_path / "ml.db"
+    began = 1794749460000
+    with closing(sqlite3.connect(file)) as base:
+        base.executescript(TABLES)
+        base.execute("UPDATE runs SET start_time = ?", (began,))
+        base.execute("UPDATE metrics SET timestamp = ? + step * 60000", (began,))
+        base.commit()
+    found = json.loads(run("--mlflow", str(file), output="json").out)
+    # The server has r1.
+    assert [each["id"] for each in found["runs"]] == ["r1", "r2"]
+    with closing(sqlite3.connect(file)) as base:
+        base.execute("UPDATE runs SET run_uuid = 'r9' WHERE run_uuid = 'r1'")
+        for table in ("tags", "metrics", "latest_metrics"):
+            base.execute(f"UPDATE {table} SET run_uuid = 'r9' WHERE run_uuid = 'r1'")
+        base.commit()
+    uri = {"MLFLOW_TRACKING_URI": f"sqlite:///{file}"}
+    found = json.loads(run(output="json", environment=uri).out)
+    assert "r9" in {each["id"] for each in found["runs"]}
+    (loss,) = [each for each in found["lines"] if each["run"] == "r9"]
+    assert [each["value"] for each in loss["points"]] == [0.5, 0.25]
+
+
+def test_a_file_that_is_none_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    shell = run("--mlflow", str(tmp_path / "none.db"))
+    assert "attempt 2" in shell.out
+    assert "none.db" in shell.out

@@ -18,6 +18,7 @@ from lattice.domain.session_span import SessionSpan
 from lattice.domain.sharing import ReadKind, Standing
 from lattice.domain.training_run import RunPoint
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
+from lattice.features.timeline.lines import thinned
 from lattice.features.timeline.model import (
     MOST_ATTEMPTS,
     MOST_LINE_POINTS,
@@ -25,7 +26,7 @@ from lattice.features.timeline.model import (
     PhaseKind,
     Timeline,
 )
-from lattice.features.timeline.service.timeline import TimelineService, thinned
+from lattice.features.timeline.service.timeline import TimelineService
 from lattice.features.timeline.wiring import timeline_service
 from lattice.foundation.foundation import Foundation
 from lattice.wire.convert import message_of

@@ -21,8 +21,11 @@ from lattice.features.report.model import Report
 from lattice.features.report.service.advice import advise
 from lattice.features.report.service.run_meter import RunMeter
 from lattice.features.report.service.summaries import StoredSummaries
+from lattice.foundation.run_finder import TrainingRunFinder
 
 _log = logging.getLogger(__name__)
+_RUNS_WITHIN_S = 2.0
+"""A report does not wait longer for the run store, and is whole without it."""
 
 
 class ReportService:
@@ -36,7 +39,9 @@ class ReportService:
         summaries: StoredSummaries | None,
         clock: Clock,
         limits: CallerLimits | None = None,
+        runs: TrainingRunFinder | None = None,
     ) -> None:
+        self._runs = runs or TrainingRunFinder(clock)
         self._scheduler = scheduler
         self._access = access
         self._meter = meter
@@ -62,6 +67,7 @@ class ReportService:
         job = named(found.allocation, attempt, accounts, self._clock.now())
         stored = await self._stored_summary(job) if attempt.ended is not None else None
         summary = stored or await self._meter.summary(job)
+        trained = await self._runs.of(found.allocation, _RUNS_WITHIN_S)
         advice, withheld = advise(summary)
         return Report(
             id=found.allocation.id,
@@ -71,6 +77,7 @@ class ReportService:
             advice=advice,
             withheld=withheld,
             kept=stored.written if stored is not None else None,
+            runs=tuple(each for each in trained.runs if attempt.number in each.attempts),
         )
 
     async def _found(self, actor: Actor, name: str, number: int) -> tuple[Found, Attempt]:

@@ -18,11 +18,10 @@ from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.node_snapshot import NodeSnapshots
 from lattice.domain.session_span import SessionSpans
 from lattice.domain.sharing import ReadKind, ReadNotes, Standing
-from lattice.domain.training_run import RunPoint, TrainingRun
+from lattice.domain.training_run import TrainingRun
+from lattice.features.timeline.lines import chosen_metrics, thinned
 from lattice.features.timeline.model import (
     MOST_ATTEMPTS,
-    MOST_LINE_POINTS,
-    MOST_RUN_LINES,
     MOST_TRAININGS,
     EventKind,
     PhaseKind,
@@ -31,7 +30,6 @@ from lattice.features.timeline.model import (
     TimelineEvent,
     TimelineLine,
     TimelinePhase,
-    TimelinePoint,
 )
 from lattice.features.timeline.service.figures import AttemptFigures, NoFigures
 from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
@@ -39,7 +37,6 @@ from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 PAST_ALERTS = "Alerts that are over are not kept; those that stand now are shown."
 _RUNS_S = 5.0
 _NODES_S = 3.0
-_FIRST = ("loss", "epoch", "learning_rate", "lr", "accuracy", "acc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +89,8 @@ class TimelineService:
         return Timeline(
             allocation=allocation.ref,
             id=allocation.id,
+            job_id=allocation.job_id,
+            cluster=allocation.cluster,
             name=allocation.name,
             user=allocation.user,
             state=allocation.state,
@@ -191,25 +190,6 @@ class TimelineService:
         more = len(runs) - MOST_TRAININGS
         missing = (f"Values of {more} older runs are not shown.",) if more > 0 else ()
         return _Part(lines=lines, missing=missing)
-
-
-def chosen_metrics(run: TrainingRun) -> tuple[str, ...]:
-    """The metrics of a run to show: loss and epoch first."""
-    names = sorted((each.name for each in run.metrics), key=lambda name: (_rank(name), name))
-    return tuple(names[:MOST_RUN_LINES])
-
-
-def _rank(name: str) -> int:
-    plain = name.lower()
-    return next((at for at, word in enumerate(_FIRST) if word in plain), len(_FIRST))
-
-
-def thinned(points: tuple[RunPoint, ...]) -> tuple[TimelinePoint, ...]:
-    """At most `MOST_LINE_POINTS`, evenly chosen, with the first and the last."""
-    if len(points) > MOST_LINE_POINTS:
-        parts = MOST_LINE_POINTS - 1
-        points = tuple(points[at * (len(points) - 1) // parts] for at in range(parts + 1))
-    return tuple(TimelinePoint(time=each.time, value=each.value) for each in points)
 
 
 def phases_of(allocation: Allocation, attempts: Iterable[Attempt]) -> tuple[TimelinePhase, ...]:
