@@ -206,6 +206,8 @@ class WatchNoteKind(StrEnum):
     SLURM_BACK = "slurm_back"
     LEFT_OUT = "left_out"
     """The reader was too slow for all events."""
+    SLICE = "slice"
+    """A GPU slice that the job runs in: at the start, and when its state changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
+from lattice.domain.presence import slices_of
 from lattice.features.watch.model import WatchEnd, WatchRecord
 from lattice.features.watch.operations import STREAM_METRICS
 from lattice.features.watch.service.watch import WatchSources
@@ -35,7 +36,13 @@ def bindings(service: WatchService) -> tuple[AnyBinding, ...]:
 
 def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
     """Return the feature's part of the server. It owns nothing that outlives a stream."""
-    sources = WatchSources(foundation.scheduler, nodes.looks, foundation.clock, nodes.modes)
+    sources = WatchSources(
+        foundation.scheduler,
+        nodes.looks,
+        foundation.clock,
+        nodes.modes,
+        slices=lambda allocation: slices_of(allocation, foundation.presences.presences()),
+    )
     return Wiring(
         bindings=bindings(WatchService(sources, foundation.measurements, foundation.limits))
     )

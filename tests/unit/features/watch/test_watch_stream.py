@@ -26,6 +26,7 @@ from lattice.domain.node_snapshot import (
     NodeStale,
     NodeUnreachable,
 )
+from lattice.domain.slices import AllocationSlice, SliceGuest, SliceState
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.watch.model import (
     WatchAlert,
@@ -109,13 +110,21 @@ class Site:
         self.looks = InMemoryNodeLooks()
         self.mode = ModeInForce(allocation="1", mode=Mode.PROD, interval_s=30.0)
         self.limits = CountedLimits()
+        self.slices: tuple[AllocationSlice, ...] = ()
         self.state = InMemoryStateStore(self.clock)
         self.sharing = sharing_parts(self.state)
 
     def watching(self, *, limits: CountedLimits | None = None) -> WatchService:
         finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
         return WatchService(
-            WatchSources(self.scheduler, self.looks, self.clock, lambda _: self.mode, TICK_S),
+            WatchSources(
+                self.scheduler,
+                self.looks,
+                self.clock,
+                lambda _: self.mode,
+                TICK_S,
+                lambda _: self.slices,
+            ),
             OutputAccess(finder, self.sharing.notes, self.clock),
             limits or self.limits,
         )
@@ -136,7 +145,7 @@ class Reader:
         self.records: list[WatchRecord] = []
         self.cursor = ""
 
-    async def until(self, kind: type[Any], **facts: Any) -> Any:
+    async def until(self, kind: type[Any], /, **facts: Any) -> Any:
         async with asyncio.timeout(60):
             async for record, cursor in self._told:
                 self.records.append(record)
@@ -193,6 +202,22 @@ async def test_a_job_that_waits_is_waited_for_and_followed_to_its_end() -> None:
     assert (last.state, str(last.exit_code)) == (State.COMPLETED, "0:0")
     assert site.looks.followers == 0
     assert site.limits.open_ones == {}
+
+
+@pytest.mark.spec("SRC-3", "WATCH-1")
+async def test_a_slice_is_named_once_and_again_when_its_state_changes() -> None:
+    site = Site()
+    guest = SliceGuest(name="blue", gpus=(0,), state=SliceState.HEALTHY)
+    site.slices = (AllocationSlice(node="n1", guest=guest),)
+    watched = await reader(site)
+    first = await watched.until(WatchNote, kind=WatchNoteKind.SLICE)
+    assert first.words == "n1 is measured inside its slice blue: 1 GPU, healthy"
+    silent = replace(guest, state=SliceState.UNAVAILABLE, reason="the guest can't be reached")
+    site.slices = (AllocationSlice(node="n1", guest=silent),)
+    second = await watched.until(WatchNote, kind=WatchNoteKind.SLICE)
+    assert second.words.endswith("blue: 1 GPU, unavailable; the guest can't be reached")
+    site.end()
+    assert not [each for each in await watched.rest() if isinstance(each, WatchNote)]
 
 
 @pytest.mark.spec("WATCH-1")

@@ -25,6 +25,7 @@ from lattice.domain.node_snapshot import (
 )
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.slices import AllocationSlice, slice_text
 from lattice.domain.telemetry import ModeInForce, ModeOf
 from lattice.features.watch.model import (
     USUAL,
@@ -62,6 +63,8 @@ class WatchSources:
     modes: ModeOf | None = None
     tick_s: float = 1.0
     """How often the snapshot of Slurm is checked."""
+    slices: Callable[[Allocation], tuple[AllocationSlice, ...]] = lambda _: ()
+    """The GPU slices that an allocation runs in."""
 
 
 class WatchRun:
@@ -82,6 +85,7 @@ class WatchRun:
         self._ledger = AlertLedger(cursor.alerts)
         self._story = JobStory(cursor.attempt, cursor.state)
         self._sent_mode = cursor.mode
+        self._sent_slices: dict[tuple[str, str], str] = {}
         self._figures = WatchFigures(query.metrics or USUAL, 0)
         self._getting_on = GettingOn()
         self._attempt: JobAttempt | None = None
@@ -122,7 +126,7 @@ class WatchRun:
             self._dirty = self._dirty or bool(changes)
             await self._follow(self._story.running)
         if not self._story.ended and not self._query.alerts_only:
-            records += self._mode()
+            records += [*self._mode(), *self._slices()]
         return records
 
     def _news(self, now: float) -> list[WatchRecord]:
@@ -280,6 +284,19 @@ class WatchRun:
                 time=self._sources.clock.now(),
             )
         ]
+
+    def _slices(self) -> list[WatchRecord]:
+        if not self._story.running:
+            return []
+        lines = {
+            (each.node, each.guest.name): f"{each.node} is measured inside its slice "
+            f"{slice_text(each.guest)}"
+            for each in self._sources.slices(self._allocation)
+        }
+        changed = [text for key, text in lines.items() if self._sent_slices.get(key) != text]
+        self._sent_slices = lines
+        now = self._sources.clock.now()
+        return [WatchNote(kind=WatchNoteKind.SLICE, time=now, words=text) for text in changed]
 
     def _timely_cursor(self) -> str:
         """Return a cursor if it has changed, about once a second at most."""
