@@ -8,13 +8,12 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
+from lattice.agent.slice_facts import SliceFacts
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock
 from lattice.base.driver_reads import DriverReads
-from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.base.text import inert
-from lattice.domain.guest_report import CheckedReport
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, MountFact, TaskFact
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.probed import MOST_PROCESSES, TaskReport
@@ -24,12 +23,6 @@ from lattice.features.diag.node.job_runs import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.link.node.servertime import ServerTime
 from lattice.probes.facts.gpus import Widths, gpu_facts
-from lattice.probes.facts.guests import (
-    NOT_ASKED,
-    NOT_IN_GUEST,
-    guest_gpu_facts,
-    guest_link_facts,
-)
 from lattice.probes.facts.links import LinkProbe, NetworkReading, since
 from lattice.probes.facts.mounts import mount_facts
 
@@ -53,6 +46,7 @@ class DiagParts:
         self._servers = servers
         self._telemetry = telemetry
         self._probes = HelperProbes(helper)
+        self._slices = SliceFacts(telemetry.slice_reader, self._now)
         self._widths = Widths(_PROC, _SYS)
         probe = LinkProbe(_PROC, _SYS)
         self._network = DriverReads(
@@ -89,28 +83,9 @@ class DiagParts:
         except Exception:  # noqa: BLE001 - then there is no reading
             return None
 
-    def _reports_of(self, identity: JobIdentity) -> tuple[CheckedReport, ...] | None:
-        """The newest reports of the job's guests; None if it runs on the host.
-
-        Raises `Unavailable` with the reason if a guest does not report.
-        """
-        guests = self._telemetry.slice_reader.guests_of(identity.job_id)
-        if guests is None:
-            return None
-        if not guests:
-            raise Unavailable(NOT_IN_GUEST)
-        reports = []
-        for each in guests:
-            if each.last is None or each.last.report is None:
-                raise Unavailable(each.last.reason if each.last is not None else NOT_ASKED)
-            reports.append(each.last.report)
-        return tuple(reports)
-
     async def _network_of(self, identity: JobIdentity) -> NetworkFound:
-        reports = self._reports_of(identity)
-        if reports is not None:
-            absent = FactAbsence(FactKind.TRANSPORT, NOT_IN_GUEST)
-            return NetworkFound(guest_link_facts(reports), None, (absent,))
+        if (in_guest := self._slices.network(identity)) is not None:
+            return in_guest
         now, before = await self._network(), self._first.of(identity)
         found = now if before is None else since(before, now)
         return NetworkFound(found.links, found.transport, found.absences())
@@ -132,9 +107,8 @@ class DiagParts:
         return FoundFacts(facts)
 
     async def _gpus(self, identity: JobIdentity) -> FoundFacts[GpuFact]:
-        reports = self._reports_of(identity)
-        if reports is not None:
-            return FoundFacts(*guest_gpu_facts(reports, self._now()))
+        if (in_guest := self._slices.gpus(identity)) is not None:
+            return in_guest
         watch = self._telemetry.gpu_health
         uuids = self._telemetry.gpus_of(identity.job_id)
         return FoundFacts(*gpu_facts(uuids, watch.last, watch.current(), self._widths))

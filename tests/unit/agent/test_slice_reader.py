@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.adapters.guest_ssh import GuestUnavailable
+from lattice.agent.slice_facts import SliceFacts
 from lattice.agent.slices import INVALID, REST_S, Guest, SliceReader
+from lattice.base.errors import Unavailable
 from lattice.domain.guest_report import (
     OF_A_CARD,
     OF_THE_GUEST,
@@ -260,3 +262,40 @@ async def test_two_slices_of_a_job_are_summed_only_if_both_report() -> None:
     bad = good | {"b": guest("b", faulty("silent", (1,)))}
     (one,) = (await reader(slices, bad, {1: (0, 1)}).read([job(1)])).values()
     assert all(isinstance(each, Absence) for each in one)
+
+
+HOST_JOB, SLICE_JOB, PART_JOB = 1, 2, 3
+
+
+async def test_facts_of_a_job_in_a_slice_are_of_its_guest() -> None:
+    slices = (SliceGpus("a", (0, 1)),)
+    text = json.loads(report_text([CARDS[0], CARDS[1]]))
+    text["nics"] = [{"name": "mlx5_0/1", "kind": "rdma", "up": True, "speed_bits": 4e11}]
+    inside = guest("a", lambda: json.dumps(text).encode())
+    gpus: dict[int, Indices] = {HOST_JOB: (5,), SLICE_JOB: (0, 1), PART_JOB: (0,)}
+    facts = SliceFacts(reader(slices, {"a": inside}, gpus), lambda: TIME)
+    assert facts.network(job(HOST_JOB).identity) is None
+    assert facts.gpus(job(HOST_JOB).identity) is None
+    with pytest.raises(Unavailable, match="was not asked yet"):
+        facts.network(job(SLICE_JOB).identity)
+    with pytest.raises(Unavailable, match="only some GPUs of the slice a"):
+        facts.gpus(job(PART_JOB).identity)
+    await inside.answer()
+    network, cards = facts.network(job(SLICE_JOB).identity), facts.gpus(job(SLICE_JOB).identity)
+    assert network is not None
+    assert [(each.name, each.speed_bits) for each in network.links] == [("mlx5_0/1", 4e11)]
+    assert network.transport is None
+    assert cards is not None
+    assert {each.uuid for each in cards.facts} == {CARDS[0], CARDS[1]}
+    assert {each.health for each in cards.facts} == {"failure"}, "11 uncorrected errors in each"
+
+
+async def test_a_guest_that_fails_gives_no_facts_of_the_host() -> None:
+    def report() -> bytes:
+        raise GuestUnavailable("the guest can't be reached")
+
+    silent = guest("a", report)
+    await silent.answer()
+    reads = reader((SliceGpus("a", (0,)),), {"a": silent}, {SLICE_JOB: (0,)})
+    with pytest.raises(Unavailable, match="can't be reached"):
+        SliceFacts(reads, lambda: TIME).network(job(SLICE_JOB).identity)
