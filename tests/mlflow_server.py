@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -28,6 +29,14 @@ _UP_S = 400.0
 
 def mlflow_environment() -> Path:
     """The environment, made once: MLflow, and `lattice-run` of this checkout."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "mlflow.lock").open("w") as lock:
+        # Several workers may need it at once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _made()
+
+
+def _made() -> Path:
     folder = CACHE / f"mlflow-{sha256(_WANTED.read_bytes()).hexdigest()[:8]}"
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     pip = [uv, "pip", "install", "--python", folder] if uv else [folder / "bin" / "pip", "install"]

@@ -20,6 +20,7 @@ from lattice.domain.metricstore import MetricStore
 from lattice.domain.node_snapshot import FactSource, NodeSnapshots
 from lattice.domain.objects import ObjectStore
 from lattice.domain.stream import NodeStreams
+from lattice.domain.training_run import RunStore
 from lattice.domain.vcluster import Vclusters
 from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
@@ -98,13 +99,15 @@ def composed(
     views: Vclusters | None = None,
     audit: AuditTrail | None = None,
     claims: Claims | None = None,
+    run_store: RunStore | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
     which pages of `origins` may open; `metrics` is the store that is asked for measurements,
     `facts` are those of nodes, and `objects` has the logs of ended jobs. `views` name what is
-    sensitive, `claims` where it may run, and `audit` records acts on it.
+    sensitive, `claims` where it may run, and `audit` records acts on it. `run_store` has runs of
+    trainings.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -134,6 +137,7 @@ def composed(
         audit=audit or NoTrail(),
         claims=claims or ClaimBook(InMemoryStateView(state, CLAIMS)),
         reservations=InMemoryReservations(),
+        run_store=run_store,
     )
     unmeasured = replace(base, metrics=None)
     held = terminals or HeldTerminals(clock)

@@ -20,6 +20,9 @@ from lattice.domain.training_run import (
     training_run,
 )
 
+PAUSE_S = 5.0
+"""How long a store that was too slow for a caller is not asked by others as impatient."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundRuns:
@@ -35,17 +38,23 @@ class TrainingRunFinder:
     def __init__(self, clock: Clock, store: RunStore | None = None) -> None:
         self._clock = clock
         self._store = store
+        self._slow_s = 0.0
+        self._rests_until_s = float("-inf")
 
     async def of(self, allocation: Allocation, within_s: float) -> FoundRuns:
         """The runs of an allocation, newest first."""
         store = self._store
         if store is None:
             return FoundRuns()
+        if within_s <= self._slow_s and self._clock.monotonic() < self._rests_until_s:
+            return FoundRuns((), (self._late(within_s),))
         try:
             async with asyncio.timeout(within_s):
                 found = await store.of_job(allocation.job_id)
         except TimeoutError:
-            return FoundRuns((), (self._silent(f"it did not answer within {within_s:g} s"),))
+            # Those who wait no longer than this caller need not try for a while.
+            self._slow_s, self._rests_until_s = within_s, self._clock.monotonic() + PAUSE_S
+            return FoundRuns((), (self._late(within_s),))
         except RunStoreSilent as silence:
             return FoundRuns((), (self._silent(str(silence)),))
         runs = runs_of(allocation, found, self._clock.now(), store)
@@ -80,6 +89,9 @@ class TrainingRunFinder:
 
     def _answered(self) -> Source:
         return Source(name=RUN_STORE, ok=True, as_of=self._clock.now(), age_s=0.0)
+
+    def _late(self, within_s: float) -> Source:
+        return self._silent(f"it did not answer within {within_s:g} s")
 
     @staticmethod
     def _silent(reason: str) -> Source:
