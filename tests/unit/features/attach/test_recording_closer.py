@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from lattice.domain.audit import AuditAct
 from lattice.domain.stream import Carrier, StreamQuestion
 from lattice.features.attach.model import Start
 from lattice.features.attach.node import leftovers
-from lattice.features.attach.node.chunk_files import durable_chunks
+from lattice.features.attach.node.chunk_files import durable_chunks, remove_abandoned
 from lattice.features.attach.service import recording_closer
 from lattice.features.attach.service.recorded import TerminalRecording
 from lattice.features.attach.service.recordings import Recordings, beginning
@@ -151,3 +152,18 @@ async def test_a_foreign_object_delays_no_other_recording(site: Site) -> None:
     await site.closer.close_all()
     assert len(site.acts(AuditAct.ATTACH_END)) == 1
     assert site.closer.failures_total == 1
+
+
+async def test_what_no_server_asks_for_is_removed_from_the_node_after_a_month(site: Site) -> None:
+    now_s = site.clock.now().timestamp()
+    for name, days in (("old", 31), ("young", 29)):
+        folder = site.nodes.folder / name
+        folder.mkdir(parents=True)
+        (folder / "part.0").write_bytes(b"chunk")
+        for each in (folder / "part.0", folder):
+            os.utime(each, (now_s - days * 86_400,) * 2)
+    await site.entered()
+    assert sorted(each.name for each in site.nodes.folder.iterdir()) == sorted([SESSION, "young"])
+    later_s = now_s + 32 * 86_400
+    assert remove_abandoned(site.nodes.folder, later_s, {SESSION}) == ("young",)
+    assert (site.nodes.folder / SESSION).exists(), "it still goes on"

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,7 @@ from lattice.features.attach.recording_frames import RecordingOrder
 
 RESERVED_BYTES = 64 * 1024 * 1024
 """No recording begins, or goes on, with less free space."""
+ABANDONED_S = 30 * 24 * 3600.0
 _PART_BYTES = 4 * 1024 * 1024
 _SIZE = struct.Struct("<I")
 _ORDER = "order"
@@ -107,6 +108,23 @@ class ChunkFiles:
         found = os.statvfs(folder)
         if found.f_bavail * found.f_frsize < self._reserved_bytes:
             raise DiskFull("the disk is full")
+
+
+def remove_abandoned(recordings: Path, now_s: float, but: Collection[str] = ()) -> tuple[str, ...]:
+    """Remove recordings that no server has asked for in a long time; returns their sessions.
+
+    Servers ask for a quarter of an hour, and as long again as they were away. `but`: not these.
+    """
+    removed = []
+    for folder in recordings.iterdir() if recordings.exists() else ():
+        if folder.name in but:
+            continue
+        with suppress(OSError):
+            newest_s = max(each.stat().st_mtime for each in (folder, *folder.iterdir()))
+            if now_s - newest_s > ABANDONED_S:
+                shutil.rmtree(folder)
+                removed.append(folder.name)
+    return tuple(removed)
 
 
 def read_order(folder: Path) -> RecordingOrder | None:

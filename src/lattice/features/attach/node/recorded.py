@@ -7,6 +7,7 @@ connection is closed, and the holder ends the program soon after.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.sealed import DataKey
 from lattice.domain.stream import Carrier
-from lattice.features.attach.node.chunk_files import ChunkFiles
+from lattice.features.attach.node.chunk_files import ChunkFiles, remove_abandoned
 from lattice.features.attach.node.recorded_terminal import NearCarrier, RecordedTerminal
 from lattice.features.attach.node.recorder import IMPOSSIBLE
 from lattice.features.attach.recording_frames import (
@@ -31,6 +32,8 @@ from lattice.features.attach.recording_frames import (
     RecordingOrder,
     read_opening,
 )
+
+_log = logging.getLogger(__name__)
 
 _KEY_S = 5.0
 
@@ -128,6 +131,9 @@ class RecordedTerminals:
         key = await self._key(order, grant)
         files = ChunkFiles(self._folder / order.session)
         try:
+            now_s, going_on = self._clock.now().timestamp(), frozenset(self._open)
+            for session in await asyncio.to_thread(remove_abandoned, self._folder, now_s, going_on):
+                _log.warning("the recording %s is removed: no server asked for it", session)
             await asyncio.to_thread(files.begin, order)
         except OSError as error:
             why = error.strerror or str(error)
