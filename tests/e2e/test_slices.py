@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,8 +95,10 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         assert f"guest at {guest.address}; bridge br-slices; Netdata http://n1:19999" in card
         guest.stop()
         silent = eventually(
-            lambda: top(alice, job, "--per-node"),
-            lambda seen: cell(seen, "gpu_utilization", NODE).get("reason") == guest_ssh.REFUSED,
+            lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
+            lambda said: guest_ssh.REFUSED in said.out,
         )
-        assert values(silent, "gpu_utilization") == set()
-        assert values(silent, "cpu_utilization") == set()
+        answer = json.loads(silent.out)
+        assert guest_ssh.REFUSED in cell(answer, "gpu_utilization", NODE)["reason"]
+        assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
+        assert silent.code, "nothing is measured"

@@ -20,7 +20,7 @@ from lattice.base.errors import (
 )
 from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
-from lattice.domain.metric import Absence, Provenance, Sample
+from lattice.domain.metric import CATALOGUE, Absence, Provenance, Sample
 from lattice.domain.metricstore import BadQuery, StoreSilent
 from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.telemetry import Mode, ModeInForce
@@ -151,6 +151,17 @@ async def test_a_node_that_is_gone_has_a_reason_and_no_value() -> None:
     assert lost.age_s == pytest.approx(200.0)
     assert cell(answer.rows[0], Shown.MEMORY_USED).value == 2e9
     assert str(answer.origin.coverage) == "1/2 nodes"
+
+
+@pytest.mark.spec("SRC-2", "SRC-3")
+async def test_a_node_that_can_measure_nothing_has_its_own_reason() -> None:
+    site = Site()
+    site.store.alive("n1")
+    absences = (Absence(each, "the guest can't be reached", "why") for each in CATALOGUE)
+    silent = replace(snapshot(0, *absences), time=site.clock.now().timestamp())
+    site.looks.sights["n2"] = sight("n2", silent)
+    answer = await site.look(mode=TopMode.PER_NODE)
+    assert row(answer, "n2").reason == "the guest can't be reached (why)"
 
 
 async def test_an_agent_that_answers_though_the_store_has_nothing_is_told_apart() -> None:

@@ -29,6 +29,17 @@ class NodeReason:
 
     silence: str = ""
     absences: Mapping[Shown, Absence] = field(default_factory=dict)
+    measures: bool = True
+    """False if it has no number at all."""
+
+    @property
+    def only_reason(self) -> str:
+        """Why it has no number at all, if one reason is behind it; else an empty text."""
+        reasons = {(each.reason, each.last_error) for each in self.absences.values()}
+        if self.measures or len(reasons) != 1:
+            return ""
+        ((reason, last_error),) = reasons
+        return f"{reason} ({last_error})" if last_error else reason
 
 
 class Reasons:
@@ -52,7 +63,8 @@ class Reasons:
                     for metric, showing in SHOWN.items()
                     if (absence := snapshot.now.absence(showing.series)) is not None
                 }
-                found[snapshot.node] = NodeReason(absences=absences)
+                measures = bool(snapshot.now.samples)
+                found[snapshot.node] = NodeReason(absences=absences, measures=measures)
             for silence in silences:
                 found[silence.node] = NodeReason(silence_text(silence, self._clock))
             for node in unknown:

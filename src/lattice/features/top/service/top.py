@@ -185,6 +185,8 @@ class TopService:
                     missing |= {(each, node): absence for each, absence in word.absences.items()}
                 elif word.silence:
                     silent[node] = f"{word.silence}; {JUST_BEGUN}" if unborn else word.silence
+                elif reason := word.only_reason:
+                    silent[node] = reason
                 elif not unborn:
                     silent[node] += ", though its agent answers"
         return Known(
