@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from lattice.features.allocations.command.options import read_states
 from lattice.features.allocations.command.status import status
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell, Told
+from tests.unit.observe.test_mlflow_file import TABLES
 
 LIST = "/v1/allocations"
 
@@ -534,3 +538,20 @@ def test_the_card_names_slices_and_the_ports_of_their_guests() -> None:
     shell = run({f"{LIST}/12345": answer}, id="12345")
     assert "n1 blue: 2 GPUs, unavailable; the guest can't be reached" in shell.out
     assert "network: eth0 up 10 Gbit/s" in shell.out
+
+
+def test_the_card_names_the_runs_of_ones_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "ml.db"
+    with closing(sqlite3.connect(file)) as base:
+        base.executescript(TABLES)
+        base.execute("UPDATE tags SET value = '12345'")
+        base.execute("UPDATE runs SET start_time = 1794749460000")
+        base.commit()
+    card = {"allocation": answers.allocation(), "sources": [answers.OK]}
+    shell = FakeShell({}, environment={"MLFLOW_TRACKING_URI": f"sqlite:///{file}"})
+    run({"/v1/allocations/12345": card}, shell, id="12345")
+    assert "fit (running, loss 0.25)" in shell.out
+    assert shell.warnings == []
+    file.write_text("no database")
+    run({"/v1/allocations/12345": card}, shell, id="12345")
+    assert "ml.db" in shell.warnings[0]

@@ -95,13 +95,22 @@ def _one(shell: Shell, reference: str, *, watch: bool) -> int:
             lambda answer: (answer.allocation,),
             to_the_end=True,
         )
-    answer = shell.call(call)
+    answer = _with_own_runs(shell, shell.call(call))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:
         shell.write(card_text(shell, answer))
     warn_of_sources(shell, answer)
     return 0
+
+
+def _with_own_runs(shell: Shell, answer: AllocationCard) -> AllocationCard:
+    """Add the runs of the SQLite file that MLflow's own variable names."""
+    if not shell.environment.get("MLFLOW_TRACKING_URI", "").startswith("sqlite:"):
+        return answer
+    from lattice.features.allocations.command.own_runs import with_own_runs  # noqa: PLC0415
+
+    return with_own_runs(shell, answer)
 
 
 def card_text(shell: Shell, answer: AllocationCard) -> str:
