@@ -24,6 +24,8 @@ MOST_RUN_METRICS = 50
 LONGEST_NAME = 250
 RUNNING = "running"
 _SLACK = timedelta(seconds=CLOCK_SLACK_S)
+_SECOND = timedelta(seconds=1)
+"""Slurm's times are whole seconds: an attempt ended within the second that its end names."""
 _MOST_DIGITS = 9
 
 
@@ -172,7 +174,7 @@ def _attempts(allocation: Allocation, run: StoredTraining, now: datetime) -> tup
         if each.number in found
         and each.started is not None
         and each.started <= until
-        and (each.ended is None or run.started <= each.ended)
+        and (each.ended is None or run.started < each.ended + _SECOND)
     )
     return inside or found[:1]
 

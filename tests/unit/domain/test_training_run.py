@@ -112,3 +112,12 @@ def test_a_killed_run_of_a_finished_job_does_not_go_on() -> None:
         state=State.FAILED,
     )
     assert shown == (1,)
+
+
+def test_an_attempt_that_ended_within_the_second_of_the_start_counts() -> None:
+    """Slurm names the end 12:10:00 for all of that second."""
+    began = NOON + 10 * MINUTE + timedelta(milliseconds=400)
+    run = stored(began, NOON + 40 * MINUTE)
+    assert attempts_found(run, attempt(1, 1, 10), attempt(2, 20, 30)) == (1, 2)
+    later = stored(NOON + 10 * MINUTE + timedelta(seconds=1), NOON + 40 * MINUTE)
+    assert attempts_found(later, attempt(1, 1, 10), attempt(2, 20, 30)) == (2,)
