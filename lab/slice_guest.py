@@ -22,6 +22,7 @@ from lattice.probes import guest_program
 
 _GIB = 2**30
 _READY_S = 20.0
+_SHELL_FILE = Path("/root/.bashrc")
 
 
 class SliceGuest:
@@ -136,6 +137,9 @@ class SliceGuest:
 
     def _mounts(self) -> Iterator[str]:
         yield "mkdir -p /run/sshd"
+        # A shell that sshd starts reads this file of the account, whatever it does on this machine.
+        if _SHELL_FILE.exists():
+            yield f"mount --bind /dev/null {_SHELL_FILE}"
         if self.has_own_kernel:
             for name, target in (("boot_id", "/proc/sys/kernel/random/boot_id"),
                                  ("meminfo", "/proc/meminfo")):  # fmt: skip

@@ -187,8 +187,8 @@ async def test_a_slow_program_is_told_apart_from_a_silent_server(
 ) -> None:
     guest.before_program = f"echo {guest_program.STARTED}; sleep 30"
     guest.restart()
-    found = await readings(guest, tmp_path, timeout_s=1.5)
-    assert reason(found).reason == guest_ssh.SLOW.format(1.5)
+    found = await readings(guest, tmp_path)
+    assert reason(found).reason == guest_ssh.SLOW.format(TIMEOUT_S)
     assert not samples(found)
     assert not processes()
 
