@@ -179,7 +179,6 @@ class SshGuest:
             "IdentityAgent=none",
             "PreferredAuthentications=publickey",
             "PubkeyAuthentication=yes",
-            "GSSAPIAuthentication=no",
             "ForwardAgent=no",
             "ForwardX11=no",
             "ClearAllForwardings=yes",
