@@ -97,15 +97,15 @@ def reason(found: Sequence[MetricReading], metric: str = "gpu_utilization_percen
     return absence
 
 
-def processes() -> set[str]:
-    """The command lines of OpenSSH's client on this machine that name the guest's command."""
+def processes(guest: SliceGuest) -> set[str]:
+    """The processes on this machine that call this guest."""
     found = set()
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"lattice-slice" in words:
+        if guest.address.encode() in words:
             found.add(each.parent.name)
     return found
 
@@ -178,7 +178,7 @@ async def test_an_ssh_server_that_hangs_is_named_and_nothing_stays(
     found = await readings(guest, tmp_path, timeout_s=1.0)
     assert reason(found).reason == guest_ssh.SILENT.format(1.0)
     assert not samples(found)
-    assert not processes()
+    assert not processes(guest)
 
 
 @pytest.mark.spec("SRC-2", "SLICE-1")
@@ -190,7 +190,7 @@ async def test_a_slow_program_is_told_apart_from_a_silent_server(
     found = await readings(guest, tmp_path)
     assert reason(found).reason == guest_ssh.SLOW.format(TIMEOUT_S)
     assert not samples(found)
-    assert not processes()
+    assert not processes(guest)
 
 
 @pytest.mark.spec("SRC-2", "SLICE-1")
@@ -263,13 +263,13 @@ async def test_a_cancelled_call_leaves_no_process(guest: SliceGuest, tmp_path: P
     reading = asyncio.create_task(host.readings())
     for _ in range(200):
         await asyncio.sleep(0.05)
-        if processes():
+        if processes(guest):
             break
-    assert processes()
+    assert processes(guest)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     await host.parts.guests["s1"].aclose()
-    assert not processes()
+    assert not processes(guest)
 
 
 @pytest.mark.spec("SLICE-1")
