@@ -18,7 +18,7 @@ from lab.users import AGENT_USER
 from lattice.adapters import guest_ssh
 from tests.e2e.people import Person
 from tests.e2e.put_right import administrator
-from tests.e2e.topped import cell, debugged, top
+from tests.e2e.topped import debugged, top
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
@@ -84,8 +84,11 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         assert shown == {uuid_of(FIRST_CARD + card) for card in range(GPUS)}
         assert answer["origin"]["source"] == "slice_guest"
         assert "source: slice_guest" in alice.tries("top", str(job), "--once").out
-        (mine,) = alice.asks("status", str(job))["slices"]
-        assert (mine["node"], mine["guest"]["state"]) == (NODE, "healthy")
+        (mine,) = eventually(
+            lambda: alice.asks("status", str(job))["slices"],
+            lambda seen: [each["guest"]["state"] for each in seen] == ["healthy"],
+        )
+        assert mine["node"] == NODE
         assert [each["name"] for each in mine["guest"]["ports"]] == ["eth0"]
         text = alice.tries("status", str(job)).out + alice.tries("nodes", NODE, "-o", "json").out
         text += alice.tries("top", str(job), "--once", "-o", "json").out
@@ -99,6 +102,5 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
             lambda said: guest_ssh.REFUSED in said.out,
         )
         answer = json.loads(silent.out)
-        assert guest_ssh.REFUSED in cell(answer, "gpu_utilization", NODE)["reason"]
         assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
         assert silent.code, "nothing is measured"
