@@ -27,17 +27,20 @@ _UP_S = 400.0
 """It loads some hundred packages, beside whatever else runs."""
 
 
-def mlflow_environment() -> Path:
-    """The environment, made once: MLflow, and `lattice-run` of this checkout."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "mlflow.lock").open("w") as lock:
+def mlflow_environment(within: Path = CACHE) -> Path:
+    """The environment, made once: MLflow, and `lattice-run` of this checkout.
+
+    Jobs of a lab reach it only within the environment of the checkout.
+    """
+    within.mkdir(parents=True, exist_ok=True)
+    with (within / "mlflow.lock").open("w") as lock:
         # Several workers may need it at once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _made()
+        return _made(within)
 
 
-def _made() -> Path:
-    folder = CACHE / f"mlflow-{sha256(_WANTED.read_bytes()).hexdigest()[:8]}"
+def _made(within: Path) -> Path:
+    folder = within / f"mlflow-{sha256(_WANTED.read_bytes()).hexdigest()[:8]}"
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     pip = [uv, "pip", "install", "--python", folder] if uv else [folder / "bin" / "pip", "install"]
     if not (folder / "done").exists():
