@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 
 from lattice.adapters.mlflow.answers import error_text, experiments_in, points_in, runs_in
@@ -26,6 +28,42 @@ TOKENS = tuple(
         *('"experiments": [', '"experiment_id": "3"', '"next_page_token": "x"', '"message": "no"'),
     )
 )
+
+
+_RUN = {
+    "info": {
+        "run_id": "a",
+        "experiment_id": "3",
+        "run_name": "fit",
+        "status": "RUNNING",
+        "start_time": 1795000000000,
+        "user_id": "alice",
+    },
+    "data": {
+        "metrics": [{"key": "loss", "value": 0.5, "timestamp": 1795000000000, "step": 7}],
+        "tags": [{"key": "slurm.job.id", "value": "42"}],
+    },
+}
+
+
+def seeds() -> Iterator[bytes]:
+    """Whole answers, and answers that are not what was asked for."""
+    finished = {**_RUN["info"], "status": "FINISHED", "end_time": "1795000060000"}
+    for answer in (
+        {"runs": [_RUN]},
+        {"runs": [_RUN, {"info": finished, "data": {}}], "next_page_token": "x"},
+        {"runs": [{"info": {"run_id": ""}}, {"data": None}, 7]},
+        {"runs": {"info": []}},
+        {"metrics": _RUN["data"]["metrics"]},
+        {"metrics": [{"key": "loss", "value": "NaN"}, {"value": 1e300, "step": -1}]},
+        {"experiments": [{"experiment_id": "3", "name": "vision"}]},
+        {"experiments": "none"},
+        {"error_code": "INVALID_PARAMETER_VALUE", "message": "no \u0007 such run"},
+        [],
+    ):
+        yield json.dumps(answer).encode()
+    yield b'{"runs": [{"info": {"start_time": 1e999}}]}'
+    yield b""
 
 
 def try_one(data: bytes) -> None:
