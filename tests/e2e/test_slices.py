@@ -51,6 +51,7 @@ def slice_on(lab: Lab) -> Iterator[SliceGuest]:
                 "user": "root",
                 "bridge": "br-slices",
                 "netdata": "http://n1:19999",
+                "timeout_s": 10.0,
             }
         ]
         agent.stop()
@@ -83,7 +84,10 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         shown = {each["gpu_uuid"] for each in answer["rows"]} - {""}
         assert shown == {uuid_of(FIRST_CARD + card) for card in range(GPUS)}
         assert answer["origin"]["source"] == "slice_guest"
-        assert "source: slice_guest" in alice.tries("top", str(job), "--once").out
+        eventually(
+            lambda: alice.tries("top", str(job), "--once").out,
+            lambda seen: "source: slice_guest" in seen,
+        )
         (mine,) = eventually(
             lambda: alice.asks("status", str(job))["slices"],
             lambda seen: [each["guest"]["state"] for each in seen] == ["healthy"],
@@ -99,8 +103,7 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         guest.stop()
         silent = eventually(
             lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
-            lambda said: guest_ssh.REFUSED in said.out,
+            lambda said: said.code != 0 and guest_ssh.REFUSED in said.out,
         )
         answer = json.loads(silent.out)
         assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
-        assert silent.code, "nothing is measured"
