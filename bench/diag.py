@@ -37,7 +37,8 @@ from bench.measuring import (
 )
 from bench.simulated import LinkedServer, began_of, rest_served
 from bench.simulated_nodes import STEP_S, linked_agents, node_names, series_of, snapshot
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.process import MANY, settle
 from lattice.domain.alert import Progress
 from lattice.domain.allocation import Allocation
@@ -142,7 +143,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     """The server; on a line of its standard input it asks bare, and tells how long that took."""
     server = LinkedServer(folder, jobs(asked.nodes), Mode.PROD, STEP_S)
     ports = {"agents": await server.start()}
-    store = HttpMetricStore(StoreAddress(endpoint=asked.store))
+    store = HttpMetricStore(HttpAddress(url=asked.store))
     for job in server.scheduler.allocations:
         for node in NodeSet.parse(job.nodes):
             await store.write(list(series_of(job, node, server.began)))

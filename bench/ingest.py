@@ -42,7 +42,8 @@ from bench.measuring import (
     quiet,
 )
 from bench.simulated import StillScheduler, serving
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.clock import SystemClock
 from lattice.domain.metric import PREFIX
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -83,7 +84,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
         )
         for place in range(0, len(nodes), JOB_NODES)
     ]
-    store = HttpMetricStore(StoreAddress(endpoint=asked.store))
+    store = HttpMetricStore(HttpAddress(url=asked.store))
     async with serving(folder, asked.port, scheduler, store):
         while True:
             say({"rss_kb": most_resident_kb()})

@@ -24,7 +24,8 @@ import uvicorn
 from bench.figures import paired
 from bench.measuring import HERE, answering, free_port, interleaved, metric_store
 from bench.simulated_nodes import GPUS, LASTED_S, series_of
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.clock import SystemClock
 from lattice.domain.allocation import Allocation
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -61,7 +62,7 @@ def jobs(nodes: int, began: float) -> list[Allocation]:
 
 async def fill(url: str, nodes: int, began: float) -> int:
     """Everything the agents would have sent."""
-    store = HttpMetricStore(StoreAddress(endpoint=url))
+    store = HttpMetricStore(HttpAddress(url=url))
     written = 0
     for job, count in zip(jobs(nodes, began), (4, nodes), strict=True):
         for number in range(1, count + 1):
@@ -81,7 +82,7 @@ def serve(store: str, port: int, nodes: int, began: float) -> None:
     scheduler.allocations = jobs(nodes, began)
 
     async def run() -> None:
-        faces = composed(scheduler, metrics=HttpMetricStore(StoreAddress(endpoint=store)))
+        faces = composed(scheduler, metrics=HttpMetricStore(HttpAddress(url=store)))
         config = uvicorn.Config(
             faces.rest, host=HERE, port=port, lifespan="off", log_config=None, access_log=False
         )

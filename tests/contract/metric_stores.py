@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.domain.metricstore import MetricStore
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 
@@ -50,7 +51,7 @@ async def place_of(kind: str, folder: Path) -> AsyncIterator[Place]:
         )
         return
     async with engine(kind, folder) as (process, endpoint):
-        store = HttpMetricStore(StoreAddress(endpoint=endpoint), write_s=2.0)
+        store = HttpMetricStore(HttpAddress(url=endpoint), write_s=2.0)
 
         async def settle() -> None:
             if kind == "victoriametrics":

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lattice.adapters.http_store import HttpAddress
 from lattice.adapters.metricstore.onlywrite import OnlyWrite
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
 from lattice.features.top.service.composer import Climbs
@@ -244,7 +245,7 @@ async def test_what_a_node_writes_by_itself_is_found_as_what_servers_write(
     mine = [series("lattice_straight", 1.25, at, alloc="1", user="alice", vcluster="")]
     async with engine(kind, tmp_path) as (_, endpoint):
         await OnlyWrite(endpoint).write(mine)
-        store = HttpMetricStore(StoreAddress(endpoint=endpoint))
+        store = HttpMetricStore(HttpAddress(url=endpoint))
         try:
             await store.write([series("lattice_over", 1.25, at, alloc="1", user="alice")])
             if kind == "victoriametrics":

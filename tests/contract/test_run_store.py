@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.mlflow.store import MlflowAddress, MlflowRunStore
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.mlflow.store import MlflowRunStore
 from lattice.base.clock import SystemClock
 from lattice.domain.training_run import RunPoint, RunStore, StoredTraining
 from lattice.observe.mlflow_file import MlflowFile
@@ -69,7 +70,7 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     if request.param == "file":
         yield Place(FileStore(server.file), _log_on(server))
         return
-    store = MlflowRunStore(MlflowAddress(url=server.url), SystemClock(), answer_s=30.0)
+    store = MlflowRunStore(HttpAddress(url=server.url), SystemClock(), answer_s=30.0)
     yield Place(store, _log_on(server))
     await store.aclose()
 

@@ -16,7 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from lattice.adapters.mlflow.store import MlflowAddress, MlflowRunStore
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.mlflow.store import MlflowRunStore
 from lattice.base.clock import SystemClock
 from lattice.domain.allocation import Attempt, State
 from lattice.domain.families import with_attempts
@@ -116,7 +117,7 @@ def trained(mlflow: MlflowServer) -> Trained:
 async def rest(trained: Trained) -> AsyncIterator[httpx2.AsyncClient]:
     scheduler = populated(SystemClock())
     scheduler.allocations.append(trained.job())
-    store = MlflowRunStore(MlflowAddress(url=trained.server.url), SystemClock(), answer_s=30.0)
+    store = MlflowRunStore(HttpAddress(url=trained.server.url), SystemClock(), answer_s=30.0)
     transport = httpx2.ASGITransport(app=composed(scheduler, run_store=store).rest)
     async with httpx2.AsyncClient(transport=transport, base_url="http://server") as client:
         yield client

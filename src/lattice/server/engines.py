@@ -16,8 +16,9 @@ from lattice.adapters.helper.administration import AdministrationGate, HelperAdm
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.helper.reservations import HelperReservations
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
-from lattice.adapters.mlflow.store import MlflowAddress, MlflowRunStore
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
+from lattice.adapters.mlflow.store import MlflowRunStore
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.lock import S3LockReader
 from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
@@ -144,8 +145,8 @@ async def open_metric_store(
         yield None
         return
     store = HttpMetricStore(
-        StoreAddress(
-            endpoint=section.tsdb_endpoint,
+        HttpAddress(
+            url=section.tsdb_endpoint,
             username=section.tsdb_username or "",
             password_file=section.tsdb_password_file,
             bearer_file=section.tsdb_bearer_file,
@@ -166,15 +167,15 @@ async def open_run_store(section: RunsSection, clock: Clock) -> AsyncIterator[Ru
         yield None
         return
     store = MlflowRunStore(
-        MlflowAddress(
+        HttpAddress(
             url=section.mlflow_url,
             username=section.mlflow_username or "",
             password_file=section.mlflow_password_file,
             bearer_file=section.mlflow_bearer_file,
             ca=section.mlflow_ca,
-            page_url=section.mlflow_page_url or "",
         ),
         clock,
+        page_url=section.mlflow_page_url or "",
     )
     try:
         yield store

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
 import re
-import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import httpx2
 
+from lattice.adapters.http_store import (
+    HttpAddress,
+    HttpFailure,
+    HttpStore,
+    StoreBounds,
+    decoded,
+    trusted_authorities,
+)
 from lattice.adapters.mlflow.answers import error_text, experiments_in, points_in, runs_in
 from lattice.base.clock import Clock
-from lattice.base.errors import ConfigurationError
 from lattice.domain.training_run import (
     JOB_TAG,
+    LONGEST_NAME,
     MOST_RUNS,
     RunPoint,
     RunStoreSilent,
@@ -29,8 +32,6 @@ LARGEST_ANSWER_BYTES = 16 * 2**20
 ANSWER_S = 5.0
 PAUSE_S = 5.0
 """How long no call is tried after one that got no answer."""
-_CONNECT_S = 2.0
-_CONNECTIONS = 8
 _PAGE = 1000
 _MOST_EXPERIMENTS = 10_000
 _EXPERIMENTS_S = 30.0
@@ -39,45 +40,32 @@ _POINTS_PAGE, _MOST_POINTS = 25_000, 100_000
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MlflowAddress:
-    """The server's address and credentials. Secrets are read from their files for each call."""
-
-    url: str
-    username: str = ""
-    password_file: Path | None = None
-    bearer_file: Path | None = None
-    ca: Path | None = None
-    page_url: str = ""
-    """Where people open it; empty: at `url`."""
-
-
 class MlflowRunStore:
     """One tracking server."""
 
     def __init__(
         self,
-        address: MlflowAddress,
+        address: HttpAddress,
         clock: Clock,
         *,
+        page_url: str = "",
         answer_s: float = ANSWER_S,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """Opens no connection. Raises `ConfigurationError`."""
-        self._address = address
+        """Opens no connection. Runs link to `page_url`. Raises `ConfigurationError`."""
         self._clock = clock
         self._answer_s = answer_s
-        self._base = address.url.rstrip("/") + "/api/2.0/mlflow/"
+        self._page_url = (page_url or address.url).rstrip("/")
         self._experiments: tuple[float, dict[str, str]] | None = None
+        self._numbers: dict[str, str] = {}
         self._silence = ""
         self._rests_until_s = float("-inf")
-        self._http = httpx2.AsyncClient(
-            verify=_trusted(address.ca),
-            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            limits=httpx2.Limits(max_connections=_CONNECTIONS),
-            follow_redirects=False,
-            trust_env=False,
-            transport=transport,
+        self._http = HttpStore(
+            address,
+            "/api/2.0/mlflow/",
+            StoreBounds(connect_s=2.0, connections=8, answer_bytes=LARGEST_ANSWER_BYTES),
+            trusted_authorities(address.ca, server="MLflow", setting="runs.mlflow_ca"),
+            transport,
         )
 
     async def aclose(self) -> None:
@@ -105,19 +93,18 @@ class MlflowRunStore:
             asked = {"run_id": run, "metric_key": metric, "max_results": str(_POINTS_PAGE)}
             if token:
                 asked["page_token"] = token
-            page, token = points_in(await self._ask("GET", "metrics/get-history", params=asked))
+            body = await self._ask("GET", "metrics/get-history", params=asked)
+            page, token = await decoded(points_in, body)
             found += page
             if not token or len(found) >= _MOST_POINTS:
                 return tuple(sorted(found, key=lambda each: (each.time, each.step)))
 
     def link(self, run: StoredTraining) -> str:
         """The address of its page."""
-        base = (self._address.page_url or self._address.url).rstrip("/")
-        experiments = self._experiments[1] if self._experiments is not None else {}
-        for number, name in experiments.items():
-            if name == run.experiment and number.isalnum() and run.id.isalnum():
-                return f"{base}/#/experiments/{number}/runs/{run.id}"
-        return ""
+        number = self._numbers.get(run.experiment, "")
+        if not (number.isalnum() and run.id.isalnum()):
+            return ""
+        return f"{self._page_url}/#/experiments/{number}/runs/{run.id}"
 
     async def _search(self, condition: str) -> tuple[StoredTraining, ...]:
         experiments = await self._all_experiments()
@@ -130,7 +117,7 @@ class MlflowRunStore:
                 "order_by": ["attributes.start_time DESC"],
             }
             body = await self._ask("POST", "runs/search", content=json.dumps(asked).encode())
-            found += runs_in(body, experiments)
+            found += await decoded(partial(runs_in, experiments=experiments), body)
         found.sort(key=lambda each: each.started, reverse=True)
         return tuple(found[:MOST_RUNS])
 
@@ -145,11 +132,12 @@ class MlflowRunStore:
             if token:
                 asked["page_token"] = token
             body = await self._ask("POST", "experiments/search", content=json.dumps(asked).encode())
-            page, token = experiments_in(body)
+            page, token = await decoded(experiments_in, body)
             found |= page
             if not token or len(found) >= _MOST_EXPERIMENTS:
                 break
         self._experiments = (self._clock.monotonic() + _EXPERIMENTS_S, found)
+        self._numbers = {name[:LONGEST_NAME]: number for number, name in found.items()}
         return found
 
     async def _ask(self, method: str, path: str, **content: Any) -> bytes:
@@ -167,46 +155,15 @@ class MlflowRunStore:
         return body
 
     async def _exchange(self, method: str, path: str, **content: Any) -> tuple[int, bytes]:
-        # Compression is declined: a small answer could expand to any size.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {"Accept": "application/json"}
         if method == "POST":
             headers["Content-Type"] = "application/json"
-        headers |= self._credential()
         try:
-            async with (
-                asyncio.timeout(self._answer_s),
-                self._http.stream(method, self._base + path, headers=headers, **content) as answer,
-            ):
-                return answer.status_code, await _bounded(answer)
-        except TimeoutError:
-            raise RunStoreSilent(f"it did not answer within {self._answer_s:g} s") from None
-        except (httpx2.HTTPError, OSError) as error:
-            raise RunStoreSilent(str(error)[:200] or type(error).__name__) from None
-
-    def _credential(self) -> Mapping[str, str]:
-        address = self._address
-        try:
-            if address.bearer_file is not None:
-                return {"Authorization": f"Bearer {address.bearer_file.read_text().strip()}"}
-            if address.password_file is None:
-                return {}
-            basic = f"{address.username}:{address.password_file.read_text().strip()}".encode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunStoreSilent(f"the secret to ask it with can't be read: {error}") from None
-        return {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
-
-
-def _trusted(ca: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context()
-        if ca is not None:
-            context.load_verify_locations(cafile=ca)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(
-            f"The authorities of MLflow can't be read from {ca}: {error}",
-            hint="Correct runs.mlflow_ca in the configuration.",
-        ) from None
-    return context
+            return await self._http.exchange(
+                method, path, self._answer_s, headers=headers, **content
+            )
+        except HttpFailure as error:
+            raise RunStoreSilent(str(error)) from None
 
 
 def _check_able(status: int, body: bytes) -> None:
@@ -216,14 +173,3 @@ def _check_able(status: int, body: bytes) -> None:
         raise RunStoreSilent(f"it answered {status}: a redirect, which is not followed")
     if status >= 500 or status in {401, 403, 429}:
         raise RunStoreSilent(f"it answered {status}: {error_text(body) or 'nothing'}")
-
-
-async def _bounded(answer: httpx2.Response) -> bytes:
-    if answer.headers.get("Content-Encoding", "identity") != "identity":
-        raise RunStoreSilent("it answered in an encoding that was not asked for")
-    found = bytearray()
-    async for part in answer.aiter_raw():
-        found += part
-        if len(found) > LARGEST_ANSWER_BYTES:
-            raise RunStoreSilent(f"it answered more than {LARGEST_ANSWER_BYTES // 2**20} MB")
-    return bytes(found)

@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lattice.adapters.metricstore.store import HttpMetricStore, StoreAddress
+from lattice.adapters.http_store import HttpAddress
+from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.errors import ConfigurationError
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.manual_clock import ManualClock
@@ -32,14 +33,15 @@ class Spoken:
         self.asked.append(request)
         if self.hangs:
             await asyncio.Event().wait()
-        return httpx2.Response(self.status, content=self.body)
+        # As from a socket: the bytes are read by the client.
+        return httpx2.Response(self.status, stream=httpx2.ByteStream(self.body))
 
 
 def store_of(
     spoken: Callable[..., object], clock: ManualClock | None = None, **place: object
 ) -> HttpMetricStore:
     return HttpMetricStore(
-        StoreAddress(endpoint="http://store:8428/", **place),  # type: ignore[arg-type]
+        HttpAddress(url="http://store:8428/", **place),  # type: ignore[arg-type]
         clock or ManualClock(),
         write_s=0.02,
         transport=httpx2.MockTransport(spoken),  # type: ignore[arg-type]

@@ -11,8 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from lattice.adapters.http_store import HttpAddress
 from lattice.adapters.mlflow import store as module
-from lattice.adapters.mlflow.store import MlflowAddress, MlflowRunStore
+from lattice.adapters.mlflow.store import MlflowRunStore
 from lattice.domain.training_run import MOST_RUNS, RunStoreSilent
 from tests.fakes.manual_clock import ManualClock
 
@@ -52,10 +53,11 @@ class Server:
         self.requests: list[httpx2.Request] = []
         self.clock = ManualClock()
 
-    def store(self, **address: Any) -> MlflowRunStore:
+    def store(self, *, page_url: str = "", **address: Any) -> MlflowRunStore:
         return MlflowRunStore(
-            MlflowAddress(url=URL, **address),
+            HttpAddress(url=URL, **address),
             self.clock,
+            page_url=page_url,
             transport=httpx2.MockTransport(self._answer),
         )
 
