@@ -107,10 +107,15 @@ class MlflowFile:
                 base.execute("PRAGMA trusted_schema = OFF")
                 yield base
         except sqlite3.OperationalError as error:
-            reason = "it took too long" if "interrupted" in str(error) else str(error)
-            raise RunStoreSilent(f"{self.path}: {reason}") from None
+            raise RunStoreSilent(f"{self.path}: {_reason(str(error))}") from None
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             raise RunStoreSilent(f"{self.path} is no file of MLflow: {error}"[:400]) from None
+
+
+def _reason(error: str) -> str:
+    if "interrupted" in error:
+        return "it took too long"
+    return "it can't be opened" if error.startswith("unable to open") else error
 
 
 def _run(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lattice.base.command import Argument, Command, Option
-from lattice.base.errors import NotFound, UsageError
+from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.base.shell import Shell
 from lattice.domain.allocation import Allocation
 from lattice.domain.training_run import RunStoreSilent, TrainingRun, runs_of
@@ -29,28 +28,48 @@ def runs(
     """Show the runs of an allocation, or those with a name."""
     if id is not None and name is not None:
         raise UsageError("Give an allocation or --name, not both.")
-    file = Path(mlflow) if mlflow else mlflow_file(shell.environment)
-    if name is not None:
-        answer = shell.call(operations.find_runs(name))
-        shown = (*answer.runs, *_named_in_file(shell, file, name, answer.runs))
-    else:
-        answer = shell.call(operations.list_runs(shell.reference(id)))
-        shown = (*answer.runs, *_in_file(file, answer.allocation, answer.runs, shell))
-    answer = replace(answer, runs=shown)
-    for each in answer.sources:
-        if not each.ok:
-            shell.warn(f"MLflow does not answer: {each.error}")
+    path = Path(mlflow) if mlflow else mlflow_file(shell.environment)
+    file = MlflowFile(path) if path is not None else None
+    answer = (
+        shell.call(operations.find_runs(name))
+        if name is not None
+        else shell.call(operations.list_runs(_allocation(shell, id)))
+    )
+    unread = [f"MLflow does not answer: {each.error}" for each in answer.sources if not each.ok]
+    try:
+        more = _in_file(shell, file, name, answer) if file is not None else ()
+    except RunStoreSilent as silence:
+        more = ()
+        unread.append(str(silence))
+    shown = (*answer.runs, *more)
+    if not shown and unread:
+        raise Unavailable(
+            f"It is not known whether there are runs. {'; '.join(unread)}.",
+            hint="Try again later, or name MLflow's SQLite file with --mlflow FILE.",
+        )
+    for each in unread:
+        shell.warn(each)
     if shell.output in {"json", "yaml"}:
-        shell.document(answer)
-        return 0
-    if shown:
+        shell.document(replace(answer, runs=shown))
+    elif shown:
         shell.write(run_table(shown, shell.style, shell.clock.now()))
     else:
         shell.note(_nothing(answer, file))
     return 0
 
 
-def _nothing(answer: RunList, file: Path | None) -> str:
+def _allocation(shell: Shell, word: str | None) -> str:
+    try:
+        return shell.reference(word)
+    except UsageError as error:
+        if word is not None:
+            raise
+        raise UsageError(
+            error.message, hint="Or --name RUN. `lattice status` lists your ids."
+        ) from None
+
+
+def _nothing(answer: RunList, file: MlflowFile | None) -> str:
     if not answer.sources and file is None:
         return (
             "The server names no MLflow server. For a file: --mlflow FILE, or "
@@ -60,29 +79,22 @@ def _nothing(answer: RunList, file: Path | None) -> str:
 
 
 def _in_file(
-    file: Path | None, allocation: Allocation | None, others: Iterable[TrainingRun], shell: Shell
+    shell: Shell, file: MlflowFile, name: str | None, answer: RunList
 ) -> tuple[TrainingRun, ...]:
-    """Those in the file that the server's store has not."""
-    if file is None or allocation is None:
-        return ()
-    try:
-        found = MlflowFile(file).of_job(allocation.job_id)
-    except RunStoreSilent as silence:
-        shell.warn(str(silence))
-        return ()
-    return _new(runs_of(allocation, found, shell.clock.now()), others)
+    """Those in the file that the server's store has not. Raises `RunStoreSilent`."""
+    known = {each.id for each in answer.runs}
+    found = _named(shell, file, name) if name is not None else _of(shell, file, answer.allocation)
+    return tuple(each for each in found if each.id not in known)
 
 
-def _named_in_file(
-    shell: Shell, file: Path | None, name: str, others: Sequence[TrainingRun]
-) -> tuple[TrainingRun, ...]:
-    if file is None:
+def _of(shell: Shell, file: MlflowFile, allocation: Allocation | None) -> tuple[TrainingRun, ...]:
+    if allocation is None:
         return ()
-    try:
-        found = MlflowFile(file).named(name)
-    except RunStoreSilent as silence:
-        shell.warn(str(silence))
-        return ()
+    return runs_of(allocation, file.of_job(allocation.job_id), shell.clock.now())
+
+
+def _named(shell: Shell, file: MlflowFile, name: str) -> tuple[TrainingRun, ...]:
+    found = file.named(name)
     jobs = dict.fromkeys(each.job_id for each in found if each.job_id is not None)
     shown: list[TrainingRun] = []
     for job_id in [*jobs][:_MOST_JOBS]:
@@ -92,12 +104,7 @@ def _named_in_file(
             continue
         if allocation is not None:
             shown += runs_of(allocation, found, shell.clock.now())
-    return _new(shown, others)
-
-
-def _new(found: Iterable[TrainingRun], others: Iterable[TrainingRun]) -> tuple[TrainingRun, ...]:
-    known = {each.id for each in others}
-    return tuple(each for each in found if each.id not in known)
+    return tuple(shown)
 
 
 RUNS = Command(

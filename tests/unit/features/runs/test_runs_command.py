@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lattice.base.errors import UsageError
+from lattice.base.errors import Unavailable, UsageError
 from lattice.base.fast_start import argv
 from lattice.features.runs.command import RUNS
 from tests.fakes.answers import allocation
@@ -115,10 +115,27 @@ def test_a_file_that_is_none_is_a_warning(tmp_path: Path) -> None:
     assert "other.db" in shell.warnings[0]
 
 
-def test_a_silent_server_of_mlflow_is_a_warning() -> None:
+def test_a_silent_server_of_mlflow_is_a_warning_beside_runs_of_a_file(file: Path) -> None:
     routes = {"/v1/allocations/12345/runs": answer(sources=[SILENT])}
-    shell = run("12345", routes=routes)
+    shell = run("12345", "--mlflow", str(file), routes=routes)
+    assert "r2" in shell.out
     assert shell.warnings == ["MLflow does not answer: it answered 503"]
+
+
+def test_where_nothing_could_be_read_nobody_says_that_there_are_no_runs(tmp_path: Path) -> None:
+    routes = {"/v1/allocations/12345/runs": answer(sources=[SILENT])}
+    with pytest.raises(Unavailable, match=r"not known .*it answered 503; .*ml\.db: it can't be op"):
+        run("12345", "--mlflow", str(tmp_path / "ml.db"), routes=routes)
+
+
+def test_without_a_job_the_option_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outside_a_job(shell: FakeShell, word: str | None) -> str:
+        raise UsageError("Missing argument 'ID'.", hint="`lattice status` lists your ids.")
+
+    monkeypatch.setattr(FakeShell, "reference", outside_a_job)
+    with pytest.raises(UsageError) as refused:
+        run(routes={})
+    assert "--name RUN" in str(refused.value.hint)
 
 
 def test_nothing_says_what_to_do() -> None:
