@@ -179,6 +179,8 @@ class Server:
             }
             gate = Gate(self._layout, self._room)
             sections["gate"] = {"socket": str(gate.socket), "grant_key": str(gate.grant_key)}
+            # Slurm has the plugin only where `lab.uenv_plugin` puts it.
+            sections["uenv"] = {"image_option": "--uenv"}
             sections["vclusters"] = [
                 {"name": name, "kind": kind, "partition": name}
                 for name, kind in VCLUSTER_KINDS.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.laboratory import Lab
+from lab.uenv_plugin import uenv_plugin
 from lattice.domain.labels import read_comment
+from tests.e2e.at_terminal import piped
 from tests.e2e.people import Person, Said
 from tests.eventually import eventually
 
@@ -96,6 +99,65 @@ def test_a_script_is_what_slurm_would_have_made_of_it(quiet_lab: Lab, alice: Per
 def _differs(line: str) -> bool:
     # Ids, moments, and what only the way to the submitting shell decides.
     return line.startswith(("SLURM", "SHLVL=", "_=", "OLDPWD=", "LATTICE_LAB=", "PATH="))
+
+
+_JOB_FILE = """\
+command: |
+  tool-of-the-view
+  echo "$(cat /user-tools/name)"
+  sleep 600
+name: in-images
+output: images.txt
+environment:
+  uenv: /home/alice/app.squashfs
+  view: default
+  tools_uenv: /home/alice/tools.squashfs
+"""
+
+
+@pytest.mark.story
+@pytest.mark.spec("ALLOC-5", "ALLOC-3")
+def test_a_job_runs_in_the_images_that_its_file_names(
+    quiet_lab: Lab, alice: Person, tmp_path: Path
+) -> None:
+    lab = quiet_lab
+    write(lab, "alice", "job.yaml", _JOB_FILE)
+    none = alice.tries("submit", "--file", "job.yaml")
+    assert none.code == 2, none
+    assert "unrecognized option '--uenv=" in none.err
+    assert "has no plugin that takes this option" in none.err
+
+    programs = tmp_path / "app" / "env" / "default" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "tool-of-the-view").write_text("#!/bin/sh\necho from the view\n")
+    (programs / "tool-of-the-view").chmod(0o755)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "name").write_text("the tools\n")
+    for name in ("app", "tools"):
+        image = lab.layout.home / "alice" / f"{name}.squashfs"
+        packed = ["mksquashfs", str(tmp_path / name), str(image), "-noappend", "-quiet"]
+        subprocess.run(packed, check=True)
+        image.chmod(0o644)
+    with uenv_plugin(lab):
+        refused = alice.tries("submit", "--uenv", "/home/alice/none.squashfs", "--", "true")
+        assert "uenv: /home/alice/none.squashfs can't be read: No such file" in refused.err
+        job = submitted(alice.tries("submit", "--file", "job.yaml"))
+        lab.wait_job_state(job, "RUNNING")
+        written = eventually(
+            lambda: output(lab, "alice", "images.txt"), lambda lines: len(lines) == 2
+        )
+        assert written == ["from the view", "the tools"]
+        assert facts(lab, job)["JobName"] == "in-images"
+        look = "tool-of-the-view; grep squashfs /proc/self/mountinfo"
+        seen = piped(alice, "attach", str(job), "--", "sh", "-c", look)
+        text = seen.stdout.decode()
+        assert text.splitlines()[0] == "from the view", seen
+        assert text.count("ro,nosuid,nodev") == 2
+        assert " /user-environment " in text
+        assert alice.tries("cancel", str(job)).code == 0
+        lab.wait_job_state(job, "CANCELLED")
+    on_node = lab.slurm.nodes["n1"].run(["cat", "/proc/self/mountinfo"]).stdout
+    assert "squashfs" not in on_node
 
 
 @pytest.mark.spec("ALLOC-3")

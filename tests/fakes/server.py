@@ -50,6 +50,7 @@ from lattice.features.report import wiring as report
 from lattice.features.runs import wiring as runs
 from lattice.features.sharing import wiring as sharing_wiring
 from lattice.features.submit import wiring as submit
+from lattice.features.submit.section import UenvSection
 from lattice.features.telemetry import wiring as telemetry
 from lattice.features.telemetry.service.modes import MODES
 from lattice.features.tenants import wiring as tenants
@@ -159,7 +160,7 @@ def composed(
     reading = LogService(scheduler, base.output, archive, feeds, clock)
     wirings = (
         allocations.wire(base),
-        submit.wire(base),
+        submit.wire(base, UenvSection()),
         nodes_wiring.wire(base),
         tenants.wire(base),
         identity.wire(base, AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer="")),

@@ -83,7 +83,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield Wiring(reloads=(Reload("api", names.reload),))
     yield identity.wire(base, _discovery(config.api), _munge(ground, names), _slurm(ground))
     yield allocations.wire(base)
-    yield submit.wire(base, keys=agreed.lasts)
+    yield submit.wire(base, config.uenv, keys=agreed.lasts)
     yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
     yield tenants.wire(base)
     yield report.wire(base)

@@ -1,7 +1,7 @@
 """`lattice submit` and `lattice cancel`: run `sbatch` and `scancel` as the caller."""
 
 # Pathlib costs a short command more than all of this:
-# ruff: noqa: PTH109, PTH121, PTH123
+# ruff: noqa: PTH109, PTH121, PTH122, PTH123
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import LatticeError, UsageError, status_of
@@ -18,6 +19,13 @@ from lattice.domain.submission import LARGEST_SCRIPT_BYTES
 from lattice.features.submit import operations
 from lattice.features.submit.model import CancelAnswer, SubmitRequest
 from lattice.features.submit.render import cancelled_line, submitted_line
+
+_WRITTEN = "#!/bin/sh\n# Written by lattice submit.\n"
+_SAME = (
+    *("arguments", "nodes", "walltime", "gpus", "vcluster", "project", "name", "array"),
+    *("depends_on", "output"),
+)
+"""Of a job file and of a request."""
 
 
 def read_pair(text: str) -> tuple[str, str]:
@@ -46,33 +54,40 @@ def submit(  # noqa: PLR0913 - one for each option people know
     chdir: str | None,
     env: tuple[tuple[str, str], ...],
     sbatch: tuple[tuple[str, ...], ...],
+    uenv: str | None,
+    view: str | None,
+    tools_uenv: str | None,
+    file: str | None,
     idempotency_key: str | None,
 ) -> int:
     """Submit the script and print the id of the allocation."""
-    text, file, script_arguments = _script(script, arguments)
+    request = (
+        _from_file(shell, file, script)
+        if file is not None
+        else _from_line(shell, script, arguments)
+    )
+    request = replace(
+        request,
+        nodes=nodes or request.nodes,
+        walltime=walltime or request.walltime,
+        gpus=gpus or request.gpus,
+        vcluster=vcluster or request.vcluster,
+        project=project or request.project,
+        name=name or request.name,
+        array=array or request.array,
+        output=output_file or request.output,
+        directory=chdir or request.directory,
+        uenv=uenv or request.uenv,
+        view=view or request.view,
+        tools_uenv=tools_uenv or request.tools_uenv,
+        depends_on=(*request.depends_on, *depends_on),
+        labels={**request.labels, **dict(label)},
+        environment={**request.environment, **dict(env)},
+        options=(*request.options, *(word for group in sbatch for word in group)),
+        directory_required=request.directory_required or chdir is not None,
+    )
     answer = shell.call(
-        operations.submit_allocation(
-            SubmitRequest(
-                script=text,
-                file=file,
-                arguments=script_arguments,
-                nodes=nodes or "",
-                walltime=walltime or "",
-                gpus=gpus or "",
-                vcluster=vcluster or "",
-                project=project or "",
-                name=name or "",
-                array=array or "",
-                depends_on=depends_on,
-                labels=dict(label),
-                output=output_file or "",
-                directory=chdir or _here(shell),
-                directory_required=chdir is not None,
-                environment=dict(env),
-                options=tuple(word for group in sbatch for word in group),
-            ),
-            idempotency_key=idempotency_key or "",
-        )
+        operations.submit_allocation(request, idempotency_key=idempotency_key or "")
     )
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
@@ -84,6 +99,41 @@ def submit(  # noqa: PLR0913 - one for each option people know
     if answer.repeated and idempotency_key:
         shell.note("The same key had submitted it before.")
     return 0
+
+
+def _from_line(shell: Shell, script: str | None, arguments: tuple[str, ...]) -> SubmitRequest:
+    text, file, own = _script(script, arguments)
+    return SubmitRequest(script=text, file=file, arguments=own, directory=_here(shell))
+
+
+def _from_file(shell: Shell, file: str, script: str | None) -> SubmitRequest:
+    """The request of a job file."""
+    from lattice.features.submit.job_file import read_job_file  # noqa: PLC0415 - it reads YAML
+
+    if script is not None:
+        raise UsageError(
+            "The job file names what to run, so nothing else can.",
+            hint="Options may stand beside --file; they come before what the file has.",
+        )
+    job = read_job_file(file)
+    if job.script is not None:
+        text, name, _ = _script(str(job.script), ())
+    else:
+        text, name = f"{_WRITTEN}{job.command.rstrip()}\n", os.path.splitext(file)[0]
+    same = {each: getattr(job, each) for each in _SAME}
+    return SubmitRequest(
+        **same,
+        script=text,
+        file=name,
+        labels=dict(job.labels),
+        directory=job.chdir or _here(shell),
+        directory_required=bool(job.chdir),
+        environment=dict(job.env),
+        options=tuple(word for option in job.sbatch for word in shell_split(option)),
+        uenv=job.environment.uenv,
+        view=job.environment.view,
+        tools_uenv=job.environment.tools_uenv,
+    )
 
 
 def _script(script: str | None, arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
@@ -112,7 +162,7 @@ def _script(script: str | None, arguments: tuple[str, ...]) -> tuple[str, str, t
 
 def wrapped(command: Sequence[str]) -> str:
     """A script that runs one command, with each word quoted."""
-    return f"#!/bin/sh\n# Written by lattice submit.\n{shlex.join(command)}\n"
+    return f"{_WRITTEN}{shlex.join(command)}\n"
 
 
 def _text(raw: bytes, name: str) -> str:
@@ -210,6 +260,10 @@ SUBMIT = Command(
             dashed=True,
             help="Pass these on: --sbatch --exclusive, --sbatch '--mem 4G -C a100'.",
         ),
+        Option("--uenv", metavar="IMAGE", help="Mount this for the whole job, where Slurm can."),
+        Option("--view", metavar="NAME", help="The view of that uenv."),
+        Option("--tools-uenv", metavar="IMAGE", help="An image of tools, mounted beside it."),
+        Option("--file", metavar="FILE", help="Read all this from a job file."),
         Option(
             "--idempotency-key",
             metavar="KEY",
@@ -221,6 +275,7 @@ SUBMIT = Command(
         ("lattice submit -N 2 -G 8 -t 4h train.sh --epochs 3", "more nodes, arguments"),
         ("lattice submit -G 1 -- python train.py", "a command"),
         ("lattice submit -d 12345:success report.sh", "after another"),
+        ("lattice submit --file job.yaml -N 4", "a job file, but on four nodes"),
     ),
     permission="any role but ReadOnly, as your own Unix user",
     passes_on=True,

@@ -48,6 +48,10 @@ class SubmitRequest:
     environment: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     """Passed on to `sbatch` unchanged."""
+    uenv: str = ""
+    """Images that the site's plugin mounts for the whole job."""
+    view: str = ""
+    tools_uenv: str = ""
     idempotency_key: Annotated[
         str, FieldRule(name=IDEMPOTENCY_KEY, longest=LONGEST_KEY, header=True, check=checked_key)
     ] = ""

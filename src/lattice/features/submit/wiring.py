@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from lattice.features.submit.operations import CANCEL_ALLOCATION, SUBMIT_ALLOCATION
+from lattice.features.submit.section import UenvSection
 from lattice.features.submit.service.submissions import SubmitService
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 
 
-def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
+def wire(foundation: Foundation, uenv: UenvSection, *, keys: bool = True) -> Wiring:
     """The bindings of the feature.
 
     Without `keys` the state store does not last, so it can't hold idempotency keys.
@@ -22,6 +23,7 @@ def wire(foundation: Foundation, *, keys: bool = True) -> Wiring:
         limits=foundation.limits,
         journal=foundation.journal,
         claims=foundation.claims,
+        plugin=uenv.plugin,
     )
     return Wiring(
         bindings=(

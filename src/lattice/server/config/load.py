@@ -32,6 +32,7 @@ from lattice.features.diag.section import judge_diag
 from lattice.features.link.model import PING_EVERY_S
 from lattice.features.sharing.section import judge_sharing
 from lattice.features.state.section import judge_backup
+from lattice.features.submit.section import judge_uenv
 from lattice.server.config.api_rules import (
     judge_api,
     judge_identity,
@@ -97,6 +98,7 @@ def judge(config: ServerConfig, report: ConfigReport) -> None:
     judge_slurm_tokens(config, report)
     _slurm(config, report)
     judge_gate(config, report)
+    judge_uenv(config.uenv, report)
     _vclusters(config, report)
     _engines(config, report)
     judge_objects(config.objects, report)

@@ -24,6 +24,7 @@ from lattice.features.logs.section import LogsSection
 from lattice.features.nodes.service.drains import DrainTerms
 from lattice.features.sharing.section import SharingSection
 from lattice.features.state.section import BackupSection
+from lattice.features.submit.section import UenvSection
 from lattice.server.config.api_section import ApiSection
 from lattice.server.config.engine_sections import ObjectsSection, RunsSection, TelemetrySection
 from lattice.server.config.sensitive_section import SensitiveSection
@@ -248,6 +249,9 @@ class ServerConfig:
     )
     slurm: SlurmSection = setting(SlurmSection(), "The scheduler.")
     gate: GateSection = setting(GateSection(), "The submit gate: sbatch and scancel as the caller.")
+    uenv: UenvSection = setting(
+        UenvSection(), "Slurm's plugin that mounts images for whole jobs, if the site has one."
+    )
     vclusters: tuple[VclusterEntry, ...] = setting((), "Named views of partitions.")
     quorum: QuorumSection = setting(
         QuorumSection(),

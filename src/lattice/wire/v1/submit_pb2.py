@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/submit.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\xa5\x04\n\x17SubmitAllocationRequest\x12\x0e\n\x06script\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x03(\t\x12\r\n\x05nodes\x18\x04 \x01(\t\x12\x10\n\x08walltime\x18\x05 \x01(\t\x12\x0c\n\x04gpus\x18\x06 \x01(\t\x12\x10\n\x08vcluster\x18\x07 \x01(\t\x12\x0f\n\x07project\x18\x08 \x01(\t\x12\x0c\n\x04name\x18\t \x01(\t\x12\r\n\x05\x61rray\x18\n \x01(\t\x12\x12\n\ndepends_on\x18\x0b \x03(\t\x12?\n\x06labels\x18\x0c \x03(\x0b\x32/.lattice.v1.SubmitAllocationRequest.LabelsEntry\x12\x0e\n\x06output\x18\r \x01(\t\x12\x11\n\tdirectory\x18\x0e \x01(\t\x12\x1a\n\x12\x64irectory_required\x18\x0f \x01(\x08\x12I\n\x0b\x65nvironment\x18\x10 \x03(\x0b\x32\x34.lattice.v1.SubmitAllocationRequest.EnvironmentEntry\x12\x0f\n\x07options\x18\x11 \x03(\t\x12\x17\n\x0fidempotency_key\x18\x12 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"K\n\x0cSubmitAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\r\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12\r\n\x05notes\x18\x04 \x03(\t\"%\n\x17\x43\x61ncelAllocationRequest\x12\n\n\x02id\x18\x01 \x01(\t\"=\n\x0c\x43\x61ncelAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncancelling\x18\x02 \x01(\x08\x12\r\n\x05state\x18\x03 \x01(\t2\xc1\x01\n\rSubmitService\x12W\n\x10SubmitAllocation\x12#.lattice.v1.SubmitAllocationRequest\x1a\x18.lattice.v1.SubmitAnswer\"\x04\x98\xe5\x18\x06\x12W\n\x10\x43\x61ncelAllocation\x12#.lattice.v1.CancelAllocationRequest\x1a\x18.lattice.v1.CancelAnswer\"\x04\x98\xe5\x18\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/submit.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\xd5\x04\n\x17SubmitAllocationRequest\x12\x0e\n\x06script\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x03(\t\x12\r\n\x05nodes\x18\x04 \x01(\t\x12\x10\n\x08walltime\x18\x05 \x01(\t\x12\x0c\n\x04gpus\x18\x06 \x01(\t\x12\x10\n\x08vcluster\x18\x07 \x01(\t\x12\x0f\n\x07project\x18\x08 \x01(\t\x12\x0c\n\x04name\x18\t \x01(\t\x12\r\n\x05\x61rray\x18\n \x01(\t\x12\x12\n\ndepends_on\x18\x0b \x03(\t\x12?\n\x06labels\x18\x0c \x03(\x0b\x32/.lattice.v1.SubmitAllocationRequest.LabelsEntry\x12\x0e\n\x06output\x18\r \x01(\t\x12\x11\n\tdirectory\x18\x0e \x01(\t\x12\x1a\n\x12\x64irectory_required\x18\x0f \x01(\x08\x12I\n\x0b\x65nvironment\x18\x10 \x03(\x0b\x32\x34.lattice.v1.SubmitAllocationRequest.EnvironmentEntry\x12\x0f\n\x07options\x18\x11 \x03(\t\x12\x17\n\x0fidempotency_key\x18\x12 \x01(\t\x12\x0c\n\x04uenv\x18\x13 \x01(\t\x12\x0c\n\x04view\x18\x14 \x01(\t\x12\x12\n\ntools_uenv\x18\x15 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"K\n\x0cSubmitAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\r\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12\r\n\x05notes\x18\x04 \x03(\t\"%\n\x17\x43\x61ncelAllocationRequest\x12\n\n\x02id\x18\x01 \x01(\t\"=\n\x0c\x43\x61ncelAnswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncancelling\x18\x02 \x01(\x08\x12\r\n\x05state\x18\x03 \x01(\t2\xc1\x01\n\rSubmitService\x12W\n\x10SubmitAllocation\x12#.lattice.v1.SubmitAllocationRequest\x1a\x18.lattice.v1.SubmitAnswer\"\x04\x98\xe5\x18\x06\x12W\n\x10\x43\x61ncelAllocation\x12#.lattice.v1.CancelAllocationRequest\x1a\x18.lattice.v1.CancelAnswer\"\x04\x98\xe5\x18\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,17 +41,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITSERVICE'].methods_by_name['CancelAllocation']._loaded_options = None
   _globals['_SUBMITSERVICE'].methods_by_name['CancelAllocation']._serialized_options = b'\230\345\030\007'
   _globals['_SUBMITALLOCATIONREQUEST']._serialized_start=66
-  _globals['_SUBMITALLOCATIONREQUEST']._serialized_end=615
-  _globals['_SUBMITALLOCATIONREQUEST_LABELSENTRY']._serialized_start=518
-  _globals['_SUBMITALLOCATIONREQUEST_LABELSENTRY']._serialized_end=563
-  _globals['_SUBMITALLOCATIONREQUEST_ENVIRONMENTENTRY']._serialized_start=565
-  _globals['_SUBMITALLOCATIONREQUEST_ENVIRONMENTENTRY']._serialized_end=615
-  _globals['_SUBMITANSWER']._serialized_start=617
-  _globals['_SUBMITANSWER']._serialized_end=692
-  _globals['_CANCELALLOCATIONREQUEST']._serialized_start=694
-  _globals['_CANCELALLOCATIONREQUEST']._serialized_end=731
-  _globals['_CANCELANSWER']._serialized_start=733
-  _globals['_CANCELANSWER']._serialized_end=794
-  _globals['_SUBMITSERVICE']._serialized_start=797
-  _globals['_SUBMITSERVICE']._serialized_end=990
+  _globals['_SUBMITALLOCATIONREQUEST']._serialized_end=663
+  _globals['_SUBMITALLOCATIONREQUEST_LABELSENTRY']._serialized_start=566
+  _globals['_SUBMITALLOCATIONREQUEST_LABELSENTRY']._serialized_end=611
+  _globals['_SUBMITALLOCATIONREQUEST_ENVIRONMENTENTRY']._serialized_start=613
+  _globals['_SUBMITALLOCATIONREQUEST_ENVIRONMENTENTRY']._serialized_end=663
+  _globals['_SUBMITANSWER']._serialized_start=665
+  _globals['_SUBMITANSWER']._serialized_end=740
+  _globals['_CANCELALLOCATIONREQUEST']._serialized_start=742
+  _globals['_CANCELALLOCATIONREQUEST']._serialized_end=779
+  _globals['_CANCELANSWER']._serialized_start=781
+  _globals['_CANCELANSWER']._serialized_end=842
+  _globals['_SUBMITSERVICE']._serialized_start=845
+  _globals['_SUBMITSERVICE']._serialized_end=1038
 # @@protoc_insertion_point(module_scope)

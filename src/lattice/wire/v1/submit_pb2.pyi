@@ -80,6 +80,9 @@ class SubmitAllocationRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    UENV_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    TOOLS_UENV_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     file: _builtins.str
     """What the script was called; its job is named after it if nothing else names it."""
@@ -95,6 +98,11 @@ class SubmitAllocationRequest(_message.Message):
     directory_required: _builtins.bool
     idempotency_key: _builtins.str
     """The same key and the same question give the same allocation."""
+    uenv: _builtins.str
+    """Images that the site's uenv plugin for Slurm mounts for the whole job, and their views."""
+    view: _builtins.str
+    tools_uenv: _builtins.str
+    """An image of tools beside them."""
     @_builtins.property
     def arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -130,10 +138,13 @@ class SubmitAllocationRequest(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         options: _abc.Iterable[_builtins.str] | None = ...,
         idempotency_key: _builtins.str = ...,
+        uenv: _builtins.str = ...,
+        view: _builtins.str = ...,
+        tools_uenv: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "array", b"array", "depends_on", b"depends_on", "directory", b"directory", "directory_required", b"directory_required", "environment", b"environment", "file", b"file", "gpus", b"gpus", "idempotency_key", b"idempotency_key", "labels", b"labels", "name", b"name", "nodes", b"nodes", "options", b"options", "output", b"output", "project", b"project", "script", b"script", "vcluster", b"vcluster", "walltime", b"walltime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "array", b"array", "depends_on", b"depends_on", "directory", b"directory", "directory_required", b"directory_required", "environment", b"environment", "file", b"file", "gpus", b"gpus", "idempotency_key", b"idempotency_key", "labels", b"labels", "name", b"name", "nodes", b"nodes", "options", b"options", "output", b"output", "project", b"project", "script", b"script", "tools_uenv", b"tools_uenv", "uenv", b"uenv", "vcluster", b"vcluster", "view", b"view", "walltime", b"walltime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -182,3 +182,37 @@ def test_cancel_takes_the_names_that_status_takes() -> None:
     with pytest.raises(NotFound):
         cancel(shell, id=("@last", "--user=root"))
     assert [call.method for call in shell.calls] == ["GET", "GET"], "nothing was cancelled"
+
+
+@pytest.mark.spec("ALLOC-3", "ALLOC-5")
+def test_a_job_file_and_options_that_come_before_it(here: Path) -> None:
+    (here / "jobs").mkdir()
+    (here / "jobs" / "train.sh").write_text("#!/bin/sh\ntrain\n")
+    (here / "jobs" / "job.yaml").write_text(
+        "script: train.sh\narguments: [a]\nnodes: 2\ngpus: 8\nlabels: {run: 1, who: me}\n"
+        "depends_on: [5]\nenv: {A: 1}\nsbatch: [--exclusive]\n"
+        "environment: {uenv: gnu, view: default, tools_uenv: t}\n"
+    )
+    shell = run("--file", "jobs/job.yaml", "-N", "4", "--label", "run=2", "-d", "6", "--view", "v",
+                "--sbatch", "--mem 4G")  # fmt: skip
+    assert sent(shell) == {
+        "script": "#!/bin/sh\ntrain\n", "file": str(Path("jobs/train.sh")), "arguments": ["a"],
+        "nodes": "4", "gpus": "8", "labels": {"run": "2", "who": "me"}, "depends_on": ["5", "6"],
+        "environment": {"A": "1"}, "options": ["--exclusive", "--mem", "4G"], "uenv": "gnu",
+        "view": "v", "tools_uenv": "t", "directory": str(here),
+    }  # fmt: skip
+
+
+@pytest.mark.spec("ALLOC-3")
+def test_a_command_in_a_job_file_is_for_a_shell(here: Path) -> None:
+    (here / "job.yaml").write_text("command: |\n  cd $HOME\n  srun ./train\nchdir: /work\n")
+    asked = sent(run("--file", "job.yaml"))
+    assert asked["script"].splitlines()[::2] == ["#!/bin/sh", "cd $HOME"]
+    assert asked["script"].endswith("\nsrun ./train\n")
+    assert (asked["file"], asked["directory"], asked["directory_required"]) == (
+        "job",
+        "/work",
+        True,
+    )
+    with pytest.raises(UsageError, match="names what to run"):
+        run("--file", "job.yaml", "job.sh")

@@ -21,7 +21,7 @@ FULL = SubmitRequest(
     script="s", file="f", arguments=("a", "b"), nodes="2", walltime="1h", gpus="3", vcluster="v",
     project="p", name="n", array="1-2", depends_on=("5:any",), labels={"l": "1"}, output="o",
     directory="/d", directory_required=True, environment={"E": "1"}, options=("--x",),
-    idempotency_key="k",
+    idempotency_key="k", uenv="u", view="w", tools_uenv="t",
 )  # fmt: skip
 ONLY_REST = frozenset({"key_optional", "repeated"})
 

@@ -23,6 +23,7 @@ from lattice.domain.submission import ProgramRefused, Unsure
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.service.submissions import SubmitService, waits
+from lattice.features.submit.service.uenv import UenvPlugin
 from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import allocation, populated
 from tests.fakes.in_memory_gate import InMemoryGate
@@ -129,6 +130,25 @@ async def test_what_can_not_be_submitted(
     with pytest.raises(kind):
         await site.service.submit(actor, asked)
     assert site.count == 0
+
+
+@pytest.mark.spec("ALLOC-5")
+async def test_images_go_to_the_sites_plugin_and_its_absence_is_explained(site: Site) -> None:
+    plugin = UenvPlugin(image_option="--uenv", view_option="--view", tools_mount="/user-tools")
+    service = SubmitService(
+        site.scheduler, site.gate, None, Vclusters(), site.clock, site.pause, plugin=plugin
+    )
+    await service.submit(ALICE, replace(ASKED, uenv="gnu", view="default"))
+    assert site.gate.submitted[0][1].options == ("--uenv=gnu", "--view=default")
+
+    async def unknown() -> None:
+        raise ProgramRefused("sbatch: unrecognized option '--uenv=gnu'", exit_code=255)
+
+    site.gate.before_submit = unknown
+    with pytest.raises(ProgramRefused, match="unrecognized option") as refused:
+        await service.submit(ALICE, replace(ASKED, uenv="gnu"))
+    assert "has no plugin that takes this option" in (refused.value.hint or "")
+    assert refused.value.exit_code == 255
 
 
 async def test_without_a_gate_or_a_store_it_is_said(site: Site) -> None:

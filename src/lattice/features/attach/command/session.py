@@ -33,6 +33,8 @@ def session(  # noqa: PLR0913 - one for each option people know
     name: str | None,
     chdir: str | None,
     sbatch: tuple[tuple[str, ...], ...],
+    uenv: str | None,
+    view: str | None,
     tools_uenv: str | None,
     keep: bool,
     argv: tuple[str, ...],
@@ -51,6 +53,8 @@ def session(  # noqa: PLR0913 - one for each option people know
         "directory": chdir or _here(),
         "directory_required": chdir is not None,
         "options": [word for group in sbatch for word in group],
+        "uenv": uenv,
+        "view": view,
     }
     answer = shell.call(operations.submit_session(request, os.urandom(16).hex()))
     shell.note(f"Submitted allocation {inert(answer.id)}")
@@ -161,6 +165,8 @@ SESSION = Command(
             dashed=True,
             help="Pass these on: --sbatch --exclusive, --sbatch '--mem 4G -C a100'.",
         ),
+        Option("--uenv", metavar="IMAGE", help="Mount this for the whole job, where Slurm can."),
+        Option("--view", metavar="NAME", help="The view of that uenv."),
         Option(
             "--tools-uenv",
             metavar="IMAGE",

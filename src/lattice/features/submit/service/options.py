@@ -27,6 +27,7 @@ from lattice.domain.sbatch import (
 )
 from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
+from lattice.features.submit.service.uenv import UenvPlugin, uenv_options
 
 _SLURM_TIME = re.compile(r"[0-9:-]+|UNLIMITED|INFINITE", re.IGNORECASE)
 _CONDITIONS = {"success": "afterok", "failure": "afternotok", "any": "afterany"}
@@ -41,7 +42,11 @@ _REFUSED = (
 
 
 def sbatch_options(
-    request: SubmitRequest, views: Vclusters, key: str, reservations: Sequence[str] = ()
+    request: SubmitRequest,
+    views: Vclusters,
+    key: str,
+    reservations: Sequence[str] = (),
+    plugin: UenvPlugin = UenvPlugin(),  # noqa: B008 - frozen
 ) -> tuple[str, ...]:
     """The options for `sbatch`. `key` is the digest of an idempotency key. Raises `UsageError`.
 
@@ -57,6 +62,7 @@ def sbatch_options(
         _refuse_sensitive(passed, own, views)
     options = [
         *_plain(request),
+        *uenv_options(request, plugin),
         *_view(request.vcluster, views),
         *([f"--reservation={','.join(reservations)}"] if reservations else ()),
         *_dependency(request.depends_on),

@@ -36,11 +36,16 @@ from lattice.domain.vcluster import VclusterKind, Vclusters
 from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 from lattice.features.submit.service.once import Once, Pause, key_digest
 from lattice.features.submit.service.options import sbatch_options
+from lattice.features.submit.service.uenv import UenvPlugin, is_unknown_option
 
 _RETRY_S = 0.5
 _MOST_READS = 8
 _SEEN_WITHIN_S = 2.0
 _GONE = "Invalid job id specified"
+_NO_SUCH_OPTION = (
+    "Slurm on the submit host has no plugin that takes this option. An administrator installs the "
+    "plugin there, or corrects the names in the section `uenv` of the server's configuration."
+)
 _NO_GATE_HINT = "An administrator sets gate.socket and runs lattice-helper beside the server."
 
 
@@ -58,6 +63,7 @@ class SubmitService:
         limits: CallerLimits | None = None,
         journal: ActJournal | None = None,
         claims: Claims | None = None,
+        plugin: UenvPlugin | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._gate = gate
@@ -67,6 +73,7 @@ class SubmitService:
         self._limits = limits
         self._journal = journal
         self._claims = claims or NoClaims()
+        self._plugin = plugin or UenvPlugin()
         self._once = Once(state, scheduler, clock, pause) if state is not None else None
 
     async def submit(
@@ -88,7 +95,11 @@ class SubmitService:
         script = _script(request.script)
         question = SubmitQuestion(
             options=sbatch_options(
-                request, self._views, digest, self._reservations(who, request.vcluster)
+                request,
+                self._views,
+                digest,
+                self._reservations(who, request.vcluster),
+                self._plugin,
             ),
             arguments=request.arguments,
             environment=tuple(sorted(request.environment.items())),
@@ -101,7 +112,7 @@ class SubmitService:
         await self._ask(actor, Questions.SUBMIT)
 
         async def act() -> Submitted:
-            return await gate.submit(who, question, script)
+            return await self._run(gate, who, question, script)
 
         free = optional and not repeated
         if not digest or (self._once is None and free):
@@ -118,6 +129,18 @@ class SubmitService:
         )
         await self._refresh()
         return _answer(submitted, repeated=before)
+
+    async def _run(
+        self, gate: SubmitGate, who: Submitter, question: SubmitQuestion, script: bytes
+    ) -> Submitted:
+        try:
+            return await gate.submit(who, question, script)
+        except ProgramRefused as refusal:
+            if not is_unknown_option(refusal.message, self._plugin):
+                raise
+            raise ProgramRefused(
+                refusal.message, hint=_NO_SUCH_OPTION, exit_code=refusal.exit_code
+            ) from None
 
     def _reservations(self, who: Submitter, vcluster: str) -> tuple[str, ...]:
         """The reservations of the caller's claims, for sensitive work. Raises without one."""
