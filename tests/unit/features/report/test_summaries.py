@@ -14,10 +14,10 @@ from lattice.domain.allocation import State
 from lattice.domain.runsummary import BadSummary, decoded, summary_key
 from lattice.features.report.service.summaries import (
     LATEST_S,
-    OTHERS_AFTER_S,
     SETTLE_S,
     SummaryLoop,
 )
+from lattice.foundation.ended_attempts import OTHERS_AFTER_S
 from tests.fakes.manual_clock import RECORDED
 from tests.unit.features.report.scripted import Site
 
@@ -143,7 +143,7 @@ async def test_the_others_write_it_where_the_first_is_gone() -> None:
     for each in servers.values():
         await each.run_round()
     site.clock.advance(SETTLE_S + 1)
-    first = next(name for name, each in servers.items() if each._is_mine(site.key))
+    first = next(name for name, each in servers.items() if each.queue.is_mine(site.key))
     del servers[first]
     for each in servers.values():
         await each.run_round()
