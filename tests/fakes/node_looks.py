@@ -20,6 +20,7 @@ from lattice.domain.node_snapshot import (
     NodeUnreachable,
 )
 from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.run_events import NodeEvents
 
 BEGUN = 1_794_700_000.0
 """When the job of these snapshots began."""
@@ -102,6 +103,7 @@ class InMemoryNodeLooks:
     def __init__(self) -> None:
         self.sights: dict[str, NodeSnapshot] = {}
         self.silences: dict[str, NodeUnreachable] = {}
+        self.happened: list[NodeEvents] = []
         self.followed: list[JobAttempt] = []
         """Every attempt that anyone began to follow, in turn."""
         self._following: list[asyncio.Queue[NodeNews]] = []
@@ -137,6 +139,15 @@ class InMemoryNodeLooks:
             ),
             tuple(each for node, each in self.silences.items() if only is None or node in only),
         )
+
+    async def events(
+        self,
+        attempt: JobAttempt,  # noqa: ARG002
+        *,
+        within_s: float = 3.0,  # noqa: ARG002
+    ) -> tuple[tuple[NodeEvents, ...], tuple[NodeUnreachable, ...]]:
+        known = tuple(each for each in self.happened if each.node not in self.silences)
+        return known, tuple(self.silences.values())
 
     @asynccontextmanager
     async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:

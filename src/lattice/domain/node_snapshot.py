@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from lattice.domain.alert import Alert, Progress
 from lattice.domain.jobfacts import NodeFacts, RankStack
 from lattice.domain.measured import JobSnapshot
+from lattice.domain.run_events import NodeEvents
 
 if TYPE_CHECKING:
     from lattice.domain.attempts import JobAttempt
@@ -94,6 +95,14 @@ class NodeSnapshots(Protocol):
         """Ask every node once, in parallel. Never raises.
 
         A node without a timely answer is unreachable.
+        """
+
+    async def events(
+        self, attempt: JobAttempt, *, within_s: float = 3.0
+    ) -> tuple[tuple[NodeEvents, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node once for what happened, also soon after the end. Never raises.
+
+        A node may have had several runs of the attempt, each with its events.
         """
 
     def follow(self, attempt: JobAttempt) -> AbstractAsyncContextManager[AsyncIterator[NodeNews]]:

@@ -268,6 +268,7 @@ _STORED = SeriesGroup(
             "Summaries put off because the metric store did not answer.",
         ),
         gauge("lattice_run_summaries_waiting", "Ended attempts without a summary yet."),
+        counter("lattice_run_events_written_total", "Documents with the events of runs stored."),
     ),
 )
 

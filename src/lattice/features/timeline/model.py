@@ -31,6 +31,8 @@ class EventKind(StrEnum):
     """What happened to an allocation besides its phases."""
 
     ALERT = "alert"
+    JOB = "job"
+    """The job reported it itself."""
     SESSION = "session"
     """The owner had a terminal in it."""
     READ = "read"
@@ -71,6 +73,8 @@ class TimelineEvent:
     lasts: bool = False
     node: str = ""
     text: str = ""
+    name: str = ""
+    """The rule of an alert; the name that the job gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

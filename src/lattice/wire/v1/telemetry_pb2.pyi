@@ -342,8 +342,8 @@ class LookOpening(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     want: _builtins.str
-    """What is wanted: `look` (one sight) or `follow` (until the job is over). A node refuses
-    anything else, `black_box` of older servers too.
+    """What is wanted: `look` (one sight), `follow` (until the job is over) or `events` (what happened,
+    also after the job's end). A node refuses anything else, `black_box` of older servers too.
     """
     started: _builtins.float
     """When the attempt that is meant began, in seconds since 1970 by the servers' clock."""
@@ -369,28 +369,132 @@ class LookTell(_message.Message):
     SIGHT_FIELD_NUMBER: _builtins.int
     ALERT_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     over: _builtins.bool
     """The job's processes are gone from the node."""
     @_builtins.property
     def sight(self) -> Global___Sight: ...
     @_builtins.property
     def alert(self) -> Global___AlertTold: ...
+    @_builtins.property
+    def events(self) -> Global___RunEventList: ...
     def __init__(
         self,
         *,
         sight: Global___Sight | None = ...,
         alert: Global___AlertTold | None = ...,
         over: _builtins.bool = ...,
+        events: Global___RunEventList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over"]  # noqa: Y015
+    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over", "events"]  # noqa: Y015
     _WhichOneofArgType_tell: _TypeAlias = _typing.Literal["tell", b"tell"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_tell) -> _WhichOneofReturnType_tell | None: ...
 
 Global___LookTell: _TypeAlias = LookTell  # noqa: Y015
+
+@_typing.final
+class RunEventList(_message.Message):
+    """The events of each run of a job on the node, the newest run first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRunEvents]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___NodeRunEvents] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunEventList: _TypeAlias = RunEventList  # noqa: Y015
+
+@_typing.final
+class NodeRunEvents(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGAN_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    began: _builtins.float
+    """When the run began on the node, in seconds since 1970 by the servers' clock."""
+    since: _builtins.float
+    """From when on the node knows of events."""
+    dropped: _builtins.int
+    """Older events that had no room."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunEvent]: ...
+    def __init__(
+        self,
+        *,
+        began: _builtins.float = ...,
+        since: _builtins.float = ...,
+        dropped: _builtins.int = ...,
+        events: _abc.Iterable[Global___RunEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "dropped", b"dropped", "events", b"events", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeRunEvents: _TypeAlias = NodeRunEvents  # noqa: Y015
+
+@_typing.final
+class RunEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    LASTS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """alert or job."""
+    time: _builtins.float
+    ended: _builtins.float
+    lasts: _builtins.bool
+    """Its end is not known yet."""
+    name: _builtins.str
+    """The rule of an alert; the name that the job gave."""
+    subject: _builtins.str
+    text: _builtins.str
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleLabel]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        time: _builtins.float = ...,
+        ended: _builtins.float | None = ...,
+        lasts: _builtins.bool = ...,
+        name: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        text: _builtins.str = ...,
+        attributes: _abc.Iterable[Global___SampleLabel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended", b"_ended", "ended", b"ended"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended", b"_ended", "attributes", b"attributes", "ended", b"ended", "kind", b"kind", "lasts", b"lasts", "name", b"name", "subject", b"subject", "text", b"text", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ended: _TypeAlias = _typing.Literal["ended"]  # noqa: Y015
+    _WhichOneofArgType__ended: _TypeAlias = _typing.Literal["_ended", b"_ended"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended) -> _WhichOneofReturnType__ended | None: ...
+
+Global___RunEvent: _TypeAlias = RunEvent  # noqa: Y015
 
 @_typing.final
 class Sight(_message.Message):

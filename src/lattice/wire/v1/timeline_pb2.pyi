@@ -205,11 +205,14 @@ class TimelineEvent(_message.Message):
     LASTS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """alert, session, read or preempted."""
+    """alert, job, session, read or preempted."""
     lasts: _builtins.bool
     node: _builtins.str
     text: _builtins.str
+    name: _builtins.str
+    """The rule of an alert; the name that the job gave."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -223,10 +226,11 @@ class TimelineEvent(_message.Message):
         lasts: _builtins.bool = ...,
         node: _builtins.str = ...,
         text: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "kind", b"kind", "lasts", b"lasts", "node", b"node", "text", b"text", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "kind", b"kind", "lasts", b"lasts", "name", b"name", "node", b"node", "text", b"text", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

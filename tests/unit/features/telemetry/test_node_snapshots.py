@@ -30,8 +30,10 @@ from lattice.domain.node_snapshot import (
     NodeUnreachable,
 )
 from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.run_events import NodeEvents, RunEvent, RunEventKind
 from lattice.domain.stream import CarrierLost, Lane, Session, StreamKind, StreamQuestion, digest_of
 from lattice.domain.telemetry import Mode, ModeInForce
+from lattice.features.telemetry.convert.run_events import events_message
 from lattice.features.telemetry.convert.snapshots import (
     Want,
     alert_message,
@@ -235,6 +237,32 @@ async def test_a_node_that_is_not_linked_is_told_in_its_words(site: Site) -> Non
     site.nodes["n1"].gone = True
     _, (silence,) = await site.looks.read(site.attempt, only=["n1"])
     assert silence.reason == "Node n1 is not linked"
+
+
+def happened(began: float = BEGAN) -> bytes:
+    event = RunEvent(kind=RunEventKind.JOB, time=began + 5, text="done")
+    run = NodeEvents(node="", began=began, since=began, events=(event,))
+    return events_message((run,)).SerializeToString()
+
+
+async def test_every_node_is_asked_what_happened(site: Site) -> None:
+    site.nodes["n1"].say(happened(), None)
+    site.nodes["n2"].say(happened(BEGAN - 7200), None)
+    (found,), (silence,) = await site.looks.events(site.attempt)
+    assert (found.node, found.events[0].text) == ("n1", "done")
+    assert (silence.node, silence.reason) == ("n2", "it tells of another run of this number")
+    assert {opening_of(each.opening).want for each in site.asked} == {Want.EVENTS}
+
+
+async def test_a_node_that_does_not_know_the_job_has_no_events(site: Site) -> None:
+    site.nodes["n1"].say(events_message(()).SerializeToString(), None)
+    site.nodes["n2"].gone = True
+    found, silences = await site.looks.events(site.attempt)
+    assert found == ()
+    assert [each.reason for each in silences] == [
+        "it does not know this job",
+        "Node n2 is not linked",
+    ]
 
 
 async def test_a_job_without_nodes_has_nobody_to_ask(site: Site) -> None:

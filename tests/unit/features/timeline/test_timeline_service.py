@@ -10,10 +10,10 @@ import pytest
 
 from lattice.access.actor import Actor, Role
 from lattice.base.errors import NotFound, Unavailable
-from lattice.domain.alert import Alert, AlertRule, Phase, Severity
 from lattice.domain.allocation import Attempt, State
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.metricstore import SeriesPoints, StoreSilent
+from lattice.domain.run_events import NodeEvents, RunEvent, RunEventKind
 from lattice.domain.session_span import SessionSpan
 from lattice.domain.sharing import ReadKind, Standing
 from lattice.domain.training_run import RunPoint
@@ -37,6 +37,7 @@ from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.in_memory_runs import InMemoryRunStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.required_trail import RequiredTrail
 
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -77,6 +78,14 @@ class RisingStore:
         self, match: str, *, start: float, end: float, within_s: float = 10.0
     ) -> tuple[Mapping[str, str], ...]:
         raise AssertionError(match, start, end, within_s)
+
+
+class NothingStore(RisingStore):
+    """Has no values."""
+
+    async def query_range(self, promql: str, **_: object) -> tuple[SeriesPoints, ...]:  # type: ignore[override]
+        assert promql
+        return ()
 
 
 class Site:
@@ -211,41 +220,41 @@ def test_a_long_history_keeps_its_first_and_its_last_value() -> None:
         assert sorted({each.value for each in found}) == [each.value for each in found]
 
 
-async def test_standing_alerts_are_shown_and_that_others_are_not_kept() -> None:
+async def test_alerts_of_every_attempt_are_shown() -> None:
     site = Site()
+    nodes = InMemoryNodeLooks()
     since = site.clock.now().timestamp() - 300
-
-    class Looks:
-        async def read(self, attempt: object, *, within_s: float) -> object:  # noqa: ARG002
-            alert = Alert(
-                rule=AlertRule.GPU_IDLE,
-                phase=Phase.FIRING,
-                severity=Severity.WARNING,
-                since=since,
-                time=since,
-                text="GPU 0 is idle",
-            )
-
-            class Snapshot:
-                node = "n1"
-                firing = (alert,)
-
-            return (Snapshot(),), ()
+    idle = RunEvent(
+        kind=RunEventKind.ALERT, time=since, lasts=True, name="gpu_idle", text="GPU 0 is idle"
+    )
+    nodes.happened = [NodeEvents(node="n1", began=since, since=since, events=(idle,))]
 
     class Nodes:
-        looks = Looks()
+        looks = nodes
 
     site.parts["nodes"] = Nodes()
     found = await site.timeline()
     (event,) = found.events
-    assert (event.kind, event.node, event.text, event.lasts) == (
+    assert (event.kind, event.node, event.text, event.name, event.lasts) == (
         EventKind.ALERT,
         "n1",
         "GPU 0 is idle",
+        "gpu_idle",
         True,
     )
     assert event.time == site.clock.now() - 5 * MINUTE
-    assert any("not kept" in each for each in found.missing)
+    assert [each for each in found.missing if "not kept" in each] == [
+        "Alerts of attempt 1, and what it reported itself, are not kept, or not any more."
+    ]
+
+
+async def test_a_job_that_has_just_begun_is_not_called_forgotten() -> None:
+    site = Site(metrics=NothingStore())
+    found = await site.timeline()
+    assert "Figures of attempt 2: nothing is measured yet." in found.missing
+    assert "Figures of attempt 1: nothing was measured, or it is not kept any more." in (
+        found.missing
+    )
 
 
 async def test_sessions_and_reads_are_for_the_owner_alone() -> None:

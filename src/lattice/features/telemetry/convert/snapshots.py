@@ -42,6 +42,7 @@ class Want(StrEnum):
 
     ONCE = "look"
     FOLLOW = "follow"
+    EVENTS = "events"
 
 
 @dataclass(frozen=True, slots=True)

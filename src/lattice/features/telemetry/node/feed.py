@@ -1,4 +1,4 @@
-"""Answers servers that request a job's values: once, or until the job ends.
+"""Answers servers that request a job's values, once or until the job ends; or its events.
 
 A slow server gets only the newest snapshot; one that is too many alerts behind is cut off. Times
 are by the servers' clock. The answer for a job that this node does not have is empty.
@@ -15,6 +15,7 @@ from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
+from lattice.features.telemetry.convert.run_events import events_message
 from lattice.features.telemetry.convert.snapshots import (
     BadSnapshot,
     SnapshotRequest,
@@ -55,6 +56,10 @@ class MetricFeed:
             raise NotFound(str(fault)) from None
         if asked.want is Want.ONCE:
             await session.send(await self.snapshot(asked.job_id, asked.started), last=True)
+        elif asked.want is Want.EVENTS:
+            # The server knows which node it asks.
+            found = events_message(self._store.events("", asked.job_id, asked.started))
+            await session.send(found.SerializeToString(), last=True)
         else:
             await self._until_left(session, asked)
 

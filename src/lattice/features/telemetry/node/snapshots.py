@@ -1,4 +1,4 @@
-"""The newest snapshots of each job, with their alerts and followers."""
+"""The newest snapshots of each job, with their alerts, events and followers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TypeAlias
 from lattice.domain.alert import Alert, Judge
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodejobs import CLOCK_SLACK_S, JobIdentity
+from lattice.domain.run_events import NodeEvents, RunEvent
+from lattice.features.telemetry.node.events import RunEvents
 
 _log = logging.getLogger(__name__)
 
@@ -18,6 +20,8 @@ SOON_S = 0.5
 """Two snapshots that are closer make no rate."""
 _MAX_RUNS = 512
 MOST_ALERTS = 256
+MOST_EVENT_BYTES = 4 * 1024 * 1024
+"""Of the events of all runs."""
 
 SnapshotPair: TypeAlias = tuple[JobSnapshot | None, JobSnapshot]
 """The snapshot before, for rates, and the newest."""
@@ -63,6 +67,10 @@ class JobRun:
     now: JobSnapshot | None = None
     ended: bool = False
     followers: set[Follower] = field(default_factory=set)
+    events: RunEvents = field(default_factory=RunEvents)
+    first: float | None = None
+    """The time of its first snapshot: what happened before is not known."""
+    last: float = 0.0
 
     def before_of(self, snapshot: JobSnapshot) -> JobSnapshot | None:
         """Return the snapshot to compare with: the newest that is old enough and not stale."""
@@ -101,6 +109,7 @@ class SnapshotStore:
         """From now on judge by this one, runs that are known too."""
         self._judge = judge
         for each in self._runs.values():
+            each.events.close(each.judge.firing, each.last)
             each.judge = judge()
 
     def appeared(self, identity: JobIdentity) -> None:
@@ -123,26 +132,70 @@ class SnapshotStore:
                 each.before = each.now = None
                 each.judge = self._judge()
         run.before, run.now = run.now, snapshot
+        run.first = run.first or snapshot.time
+        run.last = snapshot.time
         alerts = self._judged(run, snapshot)
+        if alerts:
+            run.events.take_changes(alerts)
+            self._make_room()
         for follower in run.followers:
             follower.give((run.before, snapshot), alerts)
 
     def ended(self, identity: JobIdentity) -> None:
         run = self._runs.get(identity)
         if run is not None:
+            if not run.ended:
+                run.events.close(run.judge.firing, run.last)
             run.ended = True
             run.before = run.now = None
             for follower in run.followers:
                 follower.changed.set()
 
+    def report(self, identity: JobIdentity, event: RunEvent) -> bool:
+        """Add what a job reported; return False if the job is not measured here."""
+        run = self._runs.get(identity)
+        if run is None or run.ended:
+            return False
+        run.events.report(event)
+        self._make_room()
+        return True
+
+    def events(self, node: str, job_id: int, started: float) -> Iterator[NodeEvents]:
+        """Return the events of each run that `find` chooses from, the newest run first."""
+        for run in reversed(self._runs_of(job_id, started)):
+            if run.first is None:
+                continue
+            standing = () if run.ended else run.judge.firing
+            yield NodeEvents(
+                node=node,
+                began=self.began(run.identity),
+                since=run.first,
+                dropped=run.events.dropped,
+                events=run.events.read(standing),
+            )
+
     def find(self, job_id: int, started: float) -> JobRun | None:
         """Return the newest run of the job that began within the attempt."""
+        return next(reversed(self._runs_of(job_id, started)), None)
+
+    def _runs_of(self, job_id: int, started: float) -> list[JobRun]:
         runs = [
             run
             for run in self._runs.values()
             if run.identity.job_id == job_id and self.began(run.identity) >= started - CLOCK_SLACK_S
         ]
-        return max(runs, key=lambda run: run.identity.started, default=None)
+        return sorted(runs, key=lambda run: run.identity.started)
+
+    def _make_room(self) -> None:
+        """Drop events while there are too many: of ended runs first."""
+        size_bytes = sum(each.events.size_bytes for each in self._runs.values())
+        if size_bytes <= MOST_EVENT_BYTES:
+            return
+        for run in sorted(self._runs.values(), key=lambda each: not each.ended):
+            while size_bytes > MOST_EVENT_BYTES and run.events.size_bytes:
+                before = run.events.size_bytes
+                run.events.drop_oldest()
+                size_bytes -= before - run.events.size_bytes
 
     def began(self, identity: JobIdentity) -> float:
         """Return when a job began here, by the servers' clock."""

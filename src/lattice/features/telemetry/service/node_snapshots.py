@@ -13,6 +13,8 @@ from lattice.domain.node_snapshot import (
     NodeSnapshot,
     NodeUnreachable,
 )
+from lattice.domain.run_events import NodeEvents
+from lattice.features.telemetry.convert.run_events import events_of
 from lattice.features.telemetry.convert.snapshots import Want, news_of
 from lattice.features.telemetry.service.node_follow import (
     FollowedNews,
@@ -71,6 +73,28 @@ class AgentSnapshots:
         if isinstance(news, NodeOver):
             raise NoAnswer("the job's processes are gone from it")
         raise NoAnswer("it does not know this job")
+
+    async def events(
+        self, attempt: JobAttempt, *, within_s: float = 3.0
+    ) -> tuple[tuple[NodeEvents, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node once for what happened. Never raises."""
+        found, silences = await ask_all(
+            nodes_of(attempt), lambda node: self._ask_events(attempt, node), within_s
+        )
+        return tuple(run for runs in found.values() for run in runs), silences
+
+    async def _ask_events(self, attempt: JobAttempt, node: str) -> tuple[NodeEvents, ...]:
+        asked = question(self._signer, attempt, node, Want.EVENTS)
+        async with aclosing(node_answers(self._nodes, asked)) as messages:
+            message = await anext(messages, None)
+        runs = events_of(message, node) if message is not None else ()
+        own = [
+            each for each in runs
+            if await is_own_run(self._find_attempt, attempt, node, each.began)
+        ]  # fmt: skip
+        if not own:
+            raise NoAnswer("it does not know this job" if not runs else OTHER_RUN)
+        return tuple(own)
 
     @asynccontextmanager
     async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:

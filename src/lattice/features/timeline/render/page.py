@@ -17,6 +17,7 @@ _COLOURS = {
     "ending": "#8c6d1f",
     "run": "#0072b2",
     "alert": "#d55e00",
+    "job": "#117733",
     "session": "#56b4e9",
     "read": "#cc79a7",
     "preempted": "#d55e00",

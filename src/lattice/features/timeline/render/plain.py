@@ -19,6 +19,7 @@ _SIGNS = {
     "ending": ("╌", "-", "yellow"),
     "run": ("■", "#", "cyan"),
     "alert": ("▲", "!", "red"),
+    "job": ("●", "*", "cyan"),
     "session": ("▬", "+", "blue"),
     "read": ("◆", "o", "blue"),
     "preempted": ("╳", "X", "red"),

@@ -17,6 +17,8 @@ from lattice.features.timeline.model import (
 )
 
 MOST_EVENT_ROWS = 12
+_NOTED = frozenset({EventKind.ALERT.value, EventKind.JOB.value})
+"""Kinds whose newest text stands beside the row."""
 _FULL = 100.0
 
 
@@ -131,7 +133,7 @@ def _events(timeline: Timeline, axis: Axis) -> Iterable[BarRow]:
             )
             for each in events
         )
-        note = inert(events[-1].text) if kind == EventKind.ALERT.value else ""
+        note = inert(events[-1].text) if kind in _NOTED else ""
         yield BarRow(f"{kind} {inert(key)}".strip(), bars, note)
     if len(rows) > MOST_EVENT_ROWS:
         yield BarRow(f"{len(rows) - MOST_EVENT_ROWS} more rows", (), "in -o json")

@@ -100,6 +100,8 @@ class AttemptFigures:
             raise NoFigures(f"the metric store refused the question ({error})") from None
         lines = tuple(each for each in found if each.points)
         if not lines:
+            if job.attempt.ended is None:
+                raise NoFigures("nothing is measured yet")
             raise NoFigures("nothing was measured, or it is not kept any more")
         return lines
 

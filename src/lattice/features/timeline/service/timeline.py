@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from lattice.access.actor import Actor
 from lattice.access.allocation_finder import Found
@@ -15,7 +15,6 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.attempts import JobAttempt, attempts_of
-from lattice.domain.node_snapshot import NodeSnapshots
 from lattice.domain.session_span import SessionSpans
 from lattice.domain.sharing import ReadKind, ReadNotes, Standing
 from lattice.domain.training_run import TrainingRun
@@ -32,22 +31,21 @@ from lattice.features.timeline.model import (
     TimelinePhase,
 )
 from lattice.features.timeline.service.figures import AttemptFigures, NoFigures
+from lattice.features.timeline.service.run_events import AttemptEvents
 from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 
-PAST_ALERTS = "Alerts that are over are not kept; those that stand now are shown."
 _RUNS_S = 5.0
-_NODES_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineSources:
-    """Where the parts come from. `snapshots` is None if no agents are served."""
+    """Where the parts come from."""
 
     clock: Clock
     figures: AttemptFigures
     runs: TrainingRunFinder
     reads: ReadNotes
-    snapshots: NodeSnapshots | None = None
+    events: AttemptEvents
     sessions: SessionSpans | None = None
 
 
@@ -77,14 +75,14 @@ class TimelineService:
         await self._access.enter(actor, found, ReadKind.MEASURE)
         allocation, now = found.allocation, self._sources.clock.now()
         attempts = attempts_of(allocation)[-MOST_ATTEMPTS:]
-        trained, measured, alerts, owners = await asyncio.gather(
+        trained, measured, happened, owners = await asyncio.gather(
             self._sources.runs.of(allocation, _RUNS_S),
             self._measured(allocation, attempts),
-            self._alerts(allocation, attempts[-1]),
+            self._happened(allocation, attempts),
             self._for_owner(found),
         )
         logged = await self._logged(trained.runs)
-        parts = (measured, alerts, owners, logged)
+        parts = (measured, happened, owners, logged)
         until = allocation.ended if allocation.state.finished else None
         return Timeline(
             allocation=allocation.ref,
@@ -119,30 +117,14 @@ class TimelineService:
                 missing.append(f"Figures of attempt {each.number}: {reason}.")
         return _Part(lines=tuple(lines), missing=tuple(missing))
 
-    async def _alerts(self, allocation: Allocation, attempt: Attempt) -> _Part:
-        if self._sources.snapshots is None or attempt.started is None:
-            return _Part()
-        if attempt.ended is not None or allocation.state.finished:
-            return _Part(missing=(PAST_ALERTS,))
-        found, unreachable = await self._sources.snapshots.read(
-            JobAttempt(allocation, attempt), within_s=_NODES_S
+    async def _happened(self, allocation: Allocation, attempts: tuple[Attempt, ...]) -> _Part:
+        found = await asyncio.gather(
+            *(self._sources.events.of(JobAttempt(allocation, each)) for each in attempts)
         )
-        events = tuple(
-            TimelineEvent(
-                kind=EventKind.ALERT,
-                time=datetime.fromtimestamp(max(each.since, 0.0), UTC),
-                lasts=True,
-                node=snapshot.node,
-                text=each.text,
-            )
-            for snapshot in found
-            for each in snapshot.firing
+        return _Part(
+            events=tuple(event for each in found for event in each.events),
+            missing=tuple(text for each in found for text in each.missing),
         )
-        silent = tuple(
-            f"Alerts of node {each.node}: {each.reason or 'it does not answer'}"
-            for each in unreachable
-        )
-        return _Part(events=events, missing=(PAST_ALERTS, *silent[:3]))
 
     async def _for_owner(self, found: Found) -> _Part:
         """Sessions and reads of others, for the owner alone."""

@@ -15,6 +15,8 @@ from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.domain.run_events import RunEvent, RunEventKind
+from lattice.features.telemetry.convert.run_events import events_of
 from lattice.features.telemetry.convert.snapshots import (
     SnapshotRequest,
     Want,
@@ -106,6 +108,28 @@ async def test_a_later_look_is_compared_with_what_was_sampled() -> None:
     assert (told.snapshot.before.time, told.snapshot.now.time) == (T0 + 1, T0 + 12)
     assert told.snapshot.now.resolution_s == 30.0
     assert told.snapshot.progress is not None
+
+
+async def test_a_node_tells_what_happened_also_after_the_end() -> None:
+    async with Node(job_of()) as node:
+        await node.pass_s(12)
+        event = RunEvent(kind=RunEventKind.JOB, time=T0 + 3, text="done")
+        assert node.sights.report(job_of().identity, event)
+        node.jobs.end(job_of())
+        await node.pass_s(1)
+        sent: list[bytes] = []
+
+        class Asking(Server):
+            async def send(self, payload: bytes, *, last: bool = False) -> None:
+                sent.append(payload)
+                self.last = last
+
+        server = Asking()
+        opening = opening_bytes(SnapshotRequest(7, Want.EVENTS, BEGAN))
+        await MetricFeed(node.sights, node.sampling)(server, opening)
+        assert server.last
+    (found,) = events_of(sent[0], "n1")
+    assert (found.events, found.began, found.is_from_the_beginning) == ((event,), BEGAN, True)
 
 
 @pytest.mark.spec("SRC-2")
