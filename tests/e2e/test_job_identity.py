@@ -19,6 +19,7 @@ from tests.eventually import eventually
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 NODES = ("n1", "n2")
+RUN = Path(__file__).parents[2] / "packages" / "lattice-run" / "src"
 _ASK = """#!/usr/bin/python3
 import socket, sys
 asking = socket.socket(socket.AF_UNIX)
@@ -106,6 +107,37 @@ def test_a_job_can_not_ask_the_agent_of_another_node(quiet_lab: Lab, sockets: Pa
     wrap = f"sleep 1; {sockets}/ask {sockets} n2"
     (answer,) = run(quiet_lab, "--nodelist=n1", wrap=wrap, lines=1)
     assert answer["error"]["code"] == "not_found"
+
+
+def report(sockets: Path, text: str, node: str = "$SLURMD_NODENAME") -> str:
+    """As a command of a job: `lattice-run` of this source, with any Python."""
+    return (
+        f"LATTICE_JOB_SOCKET={sockets}/{node}.sock PYTHONPATH={RUN} "
+        f"/usr/bin/python3 -m lattice_run event '{text}' --name mark loss=0.5"
+    )
+
+
+def reported(alice: Person, job: int) -> list[tuple[str, str]]:
+    found = alice.asks("timeline", str(job))["events"]
+    return sorted((each["node"], each["text"]) for each in found if each["kind"] == "job")
+
+
+def test_what_ranks_report_stands_on_the_timeline_also_after_the_end(
+    quiet_lab: Lab, alice: Person, bob: Person, sockets: Path
+) -> None:
+    wrap = (
+        f'sleep 2; srun -N2 -n2 sh -c "{report(sockets, "epoch 1 done")}"; '
+        f"{report(sockets, 'from elsewhere', 'n2')}; sleep 600"
+    )
+    job = quiet_lab.sbatch("alice", "--mem=64", "--nodelist=n1,n2", "-N2", wrap=wrap)
+    other = quiet_lab.sbatch("alice", "--mem=64", "--nodelist=n1", wrap="sleep 600")
+    wanted = [(node, "epoch 1 done (loss 0.5)") for node in NODES]
+    eventually(lambda: reported(alice, job), lambda found: found == wanted, pause_s=0.5)
+    assert reported(alice, other) == []
+    assert bob.tries("timeline", str(job)).code == 102
+    quiet_lab.run_as("alice", ["scancel", str(job), str(other)])
+    quiet_lab.wait_job_state(job, "CANCELLED")
+    assert reported(alice, job) == wanted
 
 
 def test_a_lock_ends_it_at_once(quiet_lab: Lab, olga: Person, sockets: Path) -> None:

@@ -18,7 +18,7 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.nodejobs import NodeJob
 from lattice.features.identity.model import IssuedJobToken, JobSelf
 from lattice.features.identity.node.job_answers import JobAnswers
-from lattice.features.identity.node.job_socket import JobSocket
+from lattice.features.identity.node.job_socket import JobSocket, ReportedEvents
 from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.convert import value_of
@@ -106,11 +106,12 @@ def job_identity_loops(
     address: Callable[[], str],
     servers: ServerTime,
     clock: Clock,
+    events: ReportedEvents | None,
 ) -> tuple[Loop, ...]:
-    """The socket's loop; none without a path."""
+    """The socket's loop; none without a path. `events` keeps what jobs report."""
     if not path:
         return ()
     answers = JobAnswers(LinkedJobServers(dialling, address, servers), clock)
     callers = NodeCallers(jobs, answers, Roots().cgroup, clock)
-    listening = JobSocket(Path(path), callers.identify, answers.describe, clock)
+    listening = JobSocket(Path(path), callers.identify, answers.describe, clock, events)
     return (Loop("jobs' questions", listening.run, OnFailure.RESTART),)

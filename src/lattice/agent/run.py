@@ -49,6 +49,7 @@ from lattice.base.systemd import Systemd
 from lattice.base.unused_memory import collect_unused
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import Serve, StreamKind
+from lattice.features.identity.node.job_socket import ReportedEvents
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, LinkLine, NodeSelf
@@ -230,7 +231,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         Loop("identity", identity.run, OnFailure.RESTART),
         *_spire_loops(settings, identity),
         Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
-        *_job_loops(settings, jobs, dialling, link, servers, clock),
+        *_job_loops(settings, jobs, dialling, link, servers, clock, telemetry.reported),
         Loop("link", keeper.run, OnFailure.RESTART),
         Loop("helper's clock", helper_time.run, OnFailure.RESTART),
         Loop("self check", own.run, OnFailure.RESTART),
@@ -248,9 +249,10 @@ def _job_loops(
     link: _Link,
     servers: ServerTime,
     clock: Clock,
+    events: ReportedEvents | None,
 ) -> tuple[Loop, ...]:
     path = settings.config.jobs.socket
-    asking = job_identity_loops(path, jobs, dialling, link.address, servers, clock)
+    asking = job_identity_loops(path, jobs, dialling, link.address, servers, clock, events)
     return (Loop("jobs", jobs.run, OnFailure.RESTART), *asking)
 
 

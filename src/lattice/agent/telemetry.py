@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import resource
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lattice.adapters.helper.counters import HelperCounterLine
@@ -21,6 +22,7 @@ from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import MetricKind, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.domain.run_events import RunEvent
 from lattice.domain.stream import Serve, StreamKind
 from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.keeper import LinkLine
@@ -179,6 +181,11 @@ class TelemetryParts:
     def _judge_by(self, alerts: AlertsSection) -> None:
         self.snapshots.reload(judge_factory(alerts.thresholds))
 
+    @property
+    def reported(self) -> SnapshotEvents | None:
+        """Where events of jobs are kept; None if nothing is measured."""
+        return SnapshotEvents(self.snapshots, self.time) if self._enabled else None
+
     def close(self) -> None:
         """Close the threads of the probes and the connection to the helper."""
         self._registry.close()
@@ -242,6 +249,20 @@ def _registry(
 def _slices(settings: AgentSettings, health: GpuHealthWatch, clock: Clock) -> SliceParts:
     config = settings.config
     return SliceParts(config.slices, config.state_dir / "slices", health.served_cards, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEvents:
+    """Keeps what jobs report beside their snapshots."""
+
+    snapshots: SnapshotStore
+    time: SteadyTime
+
+    def now(self) -> float:
+        return self.time.now()
+
+    def report(self, identity: JobIdentity, event: RunEvent) -> bool:
+        return self.snapshots.report(identity, event)
 
 
 class Waiting:

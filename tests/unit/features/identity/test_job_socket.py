@@ -15,9 +15,17 @@ from typing import Any
 
 import pytest
 
-from lattice.base.errors import JobEnded, LatticeError, LoginRequired, NotFound, Unavailable
+from lattice.base.errors import (
+    JobEnded,
+    LatticeError,
+    LoginRequired,
+    NotFound,
+    PermissionRefused,
+    Unavailable,
+)
 from lattice.domain.allocation import State
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
+from lattice.domain.run_events import RunEvent, RunEventKind
 from lattice.features.identity.model import IssuedJobToken, JobSelf
 from lattice.features.identity.node.job_answers import JobAnswers
 from lattice.features.identity.node.job_socket import JobSocket
@@ -75,12 +83,35 @@ class Servers:
         return SELF
 
 
+@dataclass
+class Events:
+    """Keeps what jobs report; `known` False: they are not measured here."""
+
+    known: bool = True
+    kept: list[tuple[JobIdentity, RunEvent]] = field(default_factory=list)
+
+    def now(self) -> float:
+        return RECORDED.timestamp()
+
+    def report(self, identity: JobIdentity, event: RunEvent) -> bool:
+        if self.known:
+            self.kept.append((identity, event))
+        return self.known
+
+
 class Node:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, measures: bool = True) -> None:
+        self.events = Events()
         self.path, self.clock, self.servers = folder / "job.sock", ManualClock(), Servers()
         self.known: Known | LatticeError = Known()
         self.answers = JobAnswers(self.servers, self.clock)
-        self.socket = JobSocket(self.path, self._identify, self.answers.describe, self.clock)
+        self.socket = JobSocket(
+            self.path,
+            self._identify,
+            self.answers.describe,
+            self.clock,
+            self.events if measures else None,
+        )
 
     async def _identify(self, connection: socket.socket) -> Known:
         assert connection.family == socket.AF_UNIX
@@ -145,6 +176,9 @@ async def test_whoever_is_in_no_job_of_its_own_learns_nothing(tmp_path: Path, kn
         b'{"ask": "self", "job": 13}\n',
         b'{"ask": "self", "ask": "other"}\n',
         b'{"ask": "event"}\n',
+        b'{"event": {"text": "x"}, "job": 13}\n',
+        b'{"event": {"text": "x"}, "ask": "self"}\n',
+        b'["event"]\n',
         b"[" * 3000 + b"\n",
         b'"' + b"x" * 5000 + b'"\n',
         b"\xff\xfe\n",
@@ -192,6 +226,96 @@ async def test_a_socket_left_by_an_earlier_agent_is_replaced(tmp_path: Path) -> 
     async with node.running():
         await asyncio.sleep(0.05)
         assert "self" in await node.ask()
+
+
+def event(**fields: object) -> bytes:
+    return json.dumps({"event": fields}).encode() + b"\n"
+
+
+async def test_a_job_reports_an_event_of_its_own(tmp_path: Path) -> None:
+    async with Node(tmp_path).running() as node:
+        line = event(text="epoch 3 done", name="epoch", attributes={"loss": 0.25, "best": True})
+        answer = await node.ask(line)
+    assert answer == {"event": {"time": RECORDED.isoformat()}}
+    ((identity, kept),) = node.events.kept
+    assert identity == JOB.identity
+    assert (kept.kind, kept.name, kept.text) == (RunEventKind.JOB, "epoch", "epoch 3 done")
+    assert kept.attributes == (("loss", "0.25"), ("best", "true"))
+    assert node.servers.asked, "a server has said that the job runs"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"text": ""},
+        {"text": "x" * 501},
+        {"text": 7},
+        {"text": "two\nlines"},
+        {"text": "\x1b[2J"},
+        {"text": "\ud800"},
+        {"text": "x", "job": 13},
+        {"text": "x", "job_id": 13, "user": "bob"},
+        {"text": "x", "name": "n" * 65},
+        {"text": "x", "attributes": []},
+        {"text": "x", "attributes": {str(each): 1 for each in range(17)}},
+        {"text": "x", "attributes": {"a": [1]}},
+        {"text": "x", "attributes": {"a": None}},
+        {"text": "x", "attributes": {"a": "y" * 201}},
+        {"text": "x", "attributes": {"": 1}},
+        {"text": "x", "attributes": {"a": 1 << 63}},
+    ],
+)
+async def test_what_is_no_event_is_refused(tmp_path: Path, fields: dict[str, object]) -> None:
+    async with Node(tmp_path).running() as node:
+        answer = await node.ask(event(**fields))
+    assert answer["error"]["code"] == "usage"
+    assert node.events.kept == []
+
+
+@pytest.mark.parametrize(
+    "known", [Known(job=None), Known(uid=os.getuid() + 1), Known(job=replace(JOB, uid=None))]
+)
+async def test_whoever_is_in_no_job_of_its_own_reports_nothing(
+    tmp_path: Path, known: Known
+) -> None:
+    async with Node(tmp_path).running() as node:
+        node.known = known
+        assert (await node.ask(event(text="x")))["error"]["code"] == "not_found"
+    assert (node.events.kept, node.servers.asked) == ([], [])
+
+
+@pytest.mark.threat("job-events")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        JobEnded("Job 12 does not run on n1 any more."),
+        PermissionRefused("Your access to Lattice is locked: stolen laptop."),
+        Unavailable("This node is not linked."),
+    ],
+)
+async def test_an_event_needs_a_servers_word(tmp_path: Path, fault: LatticeError) -> None:
+    async with Node(tmp_path).running() as node:
+        node.servers.fault = fault
+        assert (await node.ask(event(text="x")))["error"]["message"] == fault.message
+    assert node.events.kept == []
+
+
+async def test_a_job_reports_at_a_bounded_pace_and_may_still_ask(tmp_path: Path) -> None:
+    async with Node(tmp_path).running() as node:
+        for _ in range(30):
+            assert "event" in await node.ask(event(text="x"))
+        assert (await node.ask(event(text="x")))["error"]["code"] == "rate_limited"
+        assert "self" in await node.ask()
+    assert len(node.events.kept) == 30
+
+
+async def test_a_node_that_does_not_measure_the_job_says_so(tmp_path: Path) -> None:
+    async with Node(tmp_path).running() as node:
+        node.events.known = False
+        assert "not measure the job yet" in (await node.ask(event(text="x")))["error"]["message"]
+    async with Node(tmp_path, measures=False).running() as node:
+        assert "measures no jobs" in (await node.ask(event(text="x")))["error"]["message"]
 
 
 async def test_a_token_serves_many_questions_and_is_renewed_in_time() -> None:
