@@ -125,10 +125,9 @@ def reported(alice: Person, job: int) -> list[tuple[str, str]]:
 def test_what_ranks_report_stands_on_the_timeline_also_after_the_end(
     quiet_lab: Lab, alice: Person, bob: Person, sockets: Path
 ) -> None:
-    wrap = (
-        f'sleep 2; srun -N2 -n2 sh -c "{report(sockets, "epoch 1 done")}"; '
-        f"{report(sockets, 'from elsewhere', 'n2')}; sleep 600"
-    )
+    each_rank = report(sockets, "epoch 1 done", "\\$SLURMD_NODENAME")
+    elsewhere = report(sockets, "from elsewhere", "n2")
+    wrap = f'sleep 2; srun -N2 -n2 sh -c "{each_rank}"; {elsewhere}; sleep 600'
     job = quiet_lab.sbatch("alice", "--mem=64", "--nodelist=n1,n2", "-N2", wrap=wrap)
     other = quiet_lab.sbatch("alice", "--mem=64", "--nodelist=n1", wrap="sleep 600")
     wanted = [(node, "epoch 1 done (loss 0.5)") for node in NODES]

@@ -55,6 +55,7 @@ RESTARTED = (
     "data keys wrapped",
     "drain failed nodes",
     "ended jobs",
+    "events of runs",
     "health of engines",
     "limits slots",
     "limits view",
