@@ -45,7 +45,7 @@ LINES = (
     "top 1 --csv",
     "report 1",
     "runs 1",
-    "timeline 1",
+    "timeline 1 --spans tests/fixtures/run/spans.json",
     "runs --name resnet-7",
     "diag 1",
     "diag 1 --stacks",

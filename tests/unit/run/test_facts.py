@@ -39,6 +39,7 @@ def every_process() -> Iterator[dict[str, Any]]:
             yield from each
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_plain_job(release: str) -> None:
     found = the(release, "plain-step")
@@ -63,6 +64,7 @@ def test_a_plain_job(release: str) -> None:
     assert the(release, "plain")["slurm.step.id"] == "batch"
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("case", ["array", "array-step"])
 def test_tasks_of_an_array_have_their_own_names(release: str, case: str) -> None:
@@ -74,6 +76,7 @@ def test_tasks_of_an_array_have_their_own_names(release: str, case: str) -> None
     assert len({each["slurm.job.id"] for each in found}) == 2
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_requeued_job_counts_its_attempts(release: str) -> None:
     first, second = the(release, "run-step"), the(release, "run-step1")
@@ -87,6 +90,7 @@ def test_each_run_has_its_unique_id() -> None:
     assert first["slurm.job.sluid"] != second["slurm.job.sluid"]
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize("release", RELEASES)
 def test_ranks_on_two_nodes(release: str) -> None:
     found = sorted(of(release, "nodes-step"), key=lambda each: each["slurm.task.rank"])
@@ -102,6 +106,7 @@ def test_ranks_on_two_nodes(release: str) -> None:
     assert (one["slurm.step.id"], one["slurm.step.task_count"]) == ("1", 1)
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("hidden", [False, True])
 def test_components_of_a_heterogeneous_job(release: str, hidden: bool) -> None:
@@ -214,6 +219,7 @@ def test_whatever_it_reads_can_be_sent(environment: dict[str, str], cgroup: str)
             assert 0 < len(value.encode()) <= 8000
 
 
+@pytest.mark.spec("RUN-1")
 def test_no_failure_reaches_the_training() -> None:
     def fail() -> str:
         raise MemoryError

@@ -59,6 +59,7 @@ def train(**environment: str) -> tuple[list[dict[str, Any]], str]:
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.spec("RUN-1")
 def test_spans_metrics_and_logs_of_a_task_name_it() -> None:
     environment = recorded("array-step")
     resources, said = train(**environment)
@@ -76,6 +77,7 @@ def test_what_the_person_names_has_precedence() -> None:
     assert resources[0]["lattice.tenant"] == "mine"
 
 
+@pytest.mark.spec("RUN-1")
 @pytest.mark.parametrize(
     "environment",
     [{}, {"SLURM_JOB_ID": "none"}, {"SLURM_JOB_ID": "5", "SLURM_JOB_NAME": "\udce9"}],
@@ -105,6 +107,7 @@ class Registry:
         return found
 
 
+@pytest.mark.spec("RUN-1")
 def test_a_run_is_tagged_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     assert len(list(registry)) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,8 +15,13 @@ from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.training_run import RunStoreSilent, runs_of
 from lattice.features.timeline import operations
 from lattice.features.timeline.lines import chosen_metrics, thinned
-from lattice.features.timeline.model import MOST_TRAININGS, Timeline, TimelineLine
+from lattice.features.timeline.model import MOST_TRAININGS, OwnTimeline, Timeline, TimelineLine
 from lattice.observe.mlflow_file import MlflowFile, mlflow_file
+
+SPANS_VARIABLE = "LATTICE_SPANS"
+UNNAMED_SPANS = (
+    "Spans: rows with ? name no job, so they may be another one's. `lattice-run` names it."
+)
 
 
 def timeline(
@@ -24,12 +30,14 @@ def timeline(
     id: str | None,  # noqa: A002 - the word people read in the usage line
     html: str | None,
     mlflow: str | None,
+    spans: Sequence[str],
 ) -> int:
     """Show the timeline, or write it as a page."""
-    answer = shell.call(operations.get_timeline(shell.reference(id)))
+    found = shell.call(operations.get_timeline(shell.reference(id)))
     file = Path(mlflow) if mlflow else mlflow_file(shell.environment)
     if file is not None:
-        answer = _with_file(answer, file, shell.clock.now())
+        found = _with_file(found, file, shell.clock.now())
+    answer = _with_spans(found, spans or _named_spans(shell), shell.clock.now())
     if html is not None:
         from lattice.features.timeline.render.page import page  # noqa: PLC0415
 
@@ -60,6 +68,32 @@ def _with_file(timeline: Timeline, file: Path, now: datetime) -> Timeline:
     except RunStoreSilent as silence:
         return replace(timeline, missing=(*timeline.missing, f"Runs: {silence}"))
     return replace(timeline, runs=(*timeline.runs, *runs), lines=(*timeline.lines, *lines))
+
+
+def _named_spans(shell: Shell) -> Sequence[str]:
+    path = shell.environment.get(SPANS_VARIABLE, "")
+    return (path,) if path else ()
+
+
+def _with_spans(timeline: Timeline, paths: Sequence[str], now: datetime) -> OwnTimeline:
+    """Add what the job has written in files of spans."""
+    own = OwnTimeline(**{each.name: getattr(timeline, each.name) for each in fields(timeline)})
+    if not paths:
+        return own
+    from lattice.features.timeline.span_rows import SpanMerger  # noqa: PLC0415
+    from lattice.observe.span_files.reader import SpanFiles  # noqa: PLC0415
+
+    files = SpanFiles(paths, timeline.job_id)
+    merger = SpanMerger(timeline.begin, timeline.until)
+    for each in files.of(_allocation(timeline), now):
+        merger.add(each.record, is_named=each.is_named, rank=each.rank)
+    spans, marks = merger.spans(), merger.marks()
+    missing = [f"Spans: {each}." for each in files.missing()]
+    if merger.left_out:
+        missing.append(f"Spans: {merger.left_out} with further names are not shown.")
+    if not all((*(each.named for each in spans), *(each.named for each in marks))):
+        missing.append(UNNAMED_SPANS)
+    return replace(own, spans=spans, marks=marks, missing=(*own.missing, *missing))
 
 
 def _allocation(timeline: Timeline) -> Allocation:
@@ -112,7 +146,8 @@ TIMELINE = Command(
     summary="What happened to a job and what was measured, on one axis",
     text="Shows a job from its submit to its end or to now on one axis of time: waiting, starting "
     "and running of each attempt, its training runs with their loss, what was measured, the alerts "
-    "that stand, your terminals, and who else has read it.\n\n"
+    "that stand, your terminals, and who else has read it. "
+    "Spans that the job has written with OpenTelemetry are read from files, as you.\n\n"
     "--html writes one file that opens in any browser without a network. It has the same content "
     "with every time and text. What can't be shown is named with the reason.",
     run=timeline,
@@ -124,10 +159,17 @@ TIMELINE = Command(
             metavar="FILE",
             help="MLflow's SQLite file; else the one in MLFLOW_TRACKING_URI.",
         ),
+        Option(
+            "--spans",
+            metavar="FILE",
+            repeat=True,
+            help="A file of spans, or a folder; %j is the job. Else LATTICE_SPANS.",
+        ),
     ),
     examples=(
         ("lattice timeline 12345", "in the terminal"),
         ("lattice timeline @last --html run.html", "one file, to keep or to send"),
+        ("lattice timeline 12345 --spans spans/%j", "with the spans that the job has written"),
         ("lattice timeline 12345 -o json", "every point, for a script"),
     ),
     permission="any role, for your own and what is shared with you",

@@ -14,6 +14,7 @@ MOST_ATTEMPTS = 8
 MOST_TRAININGS = 4
 MOST_RUN_LINES = 6
 MOST_LINE_POINTS = 200
+MOST_SPAN_NAMES = 200
 
 
 class PhaseKind(StrEnum):
@@ -25,6 +26,22 @@ class PhaseKind(StrEnum):
     RUNNING = "running"
     ENDING = "ending"
     """Its processes are gone or going, and its nodes are not free yet."""
+
+
+class SpanKind(StrEnum):
+    """What a span is about, by its name."""
+
+    EPOCH = "epoch"
+    CHECKPOINT = "checkpoint"
+    SPAN = "span"
+
+
+class MarkKind(StrEnum):
+    """What a job has written down as a moment."""
+
+    EVENT = "event"
+    """It has a name of its own: an event of a span, or a log record that is one."""
+    LOG = "log"
 
 
 class EventKind(StrEnum):
@@ -127,3 +144,61 @@ class Timeline:
     missing: tuple[str, ...] = ()
     """What could not be shown, with the reason."""
     sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanStretch:
+    """A time in which spans of one name ran; `share` is how much of it, up to 1."""
+
+    started: datetime
+    ended: datetime
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanRow:
+    """All spans of one name that a job has written."""
+
+    name: str
+    kind: SpanKind
+    named: bool
+    """False if these spans name no job: they may be another one's."""
+    parent: str
+    """The name of the spans around most of them; empty if there are none."""
+    depth: int
+    count: int
+    total_s: float
+    """The sum of their lengths."""
+    longest_s: float
+    busy_s: float
+    """The time in which at least one ran."""
+    first: datetime
+    last: datetime
+    rank: int | None = None
+    """Epochs of many tasks overlap: those of this rank are shown."""
+    stretches: tuple[SpanStretch, ...] = ()
+    each: bool = False
+    """True if each stretch is one span."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRow:
+    """All events of one name, or all log records of one severity."""
+
+    name: str
+    kind: MarkKind
+    named: bool
+    count: int
+    first: datetime
+    last: datetime
+    text: str
+    """Of the newest one."""
+    times: tuple[datetime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTimeline(Timeline):
+    """A timeline with what the job has written of itself, in files that the caller has read."""
+
+    spans: tuple[SpanRow, ...] = ()
+    marks: tuple[MarkRow, ...] = ()

@@ -7,8 +7,10 @@ from html import escape
 
 from lattice.base.moment import duration
 from lattice.base.text import inert
-from lattice.features.timeline.model import Timeline, TimelineEvent
-from lattice.features.timeline.render.rows import Axis, BarRow, LineRow, bar_rows, line_rows
+from lattice.features.timeline.model import OwnTimeline, Timeline, TimelineEvent
+from lattice.features.timeline.render.bars import Axis, Bar, BarRow
+from lattice.features.timeline.render.own_rows import mean_text
+from lattice.features.timeline.render.rows import LineRow, bar_rows, line_rows
 
 _COLOURS = {
     "waiting": "#bbbbbb",
@@ -16,6 +18,11 @@ _COLOURS = {
     "running": "#009e73",
     "ending": "#8c6d1f",
     "run": "#0072b2",
+    "epoch": "#117733",
+    "checkpoint": "#e69f00",
+    "span": "#44aa99",
+    "event": "#332288",
+    "log": "#aa4499",
     "alert": "#d55e00",
     "job": "#117733",
     "session": "#56b4e9",
@@ -52,6 +59,7 @@ def page(timeline: Timeline) -> str:
         _legend(timeline),
         _attempts(timeline),
         _runs(timeline),
+        _own(timeline) if isinstance(timeline, OwnTimeline) else "",
         _events(timeline.events),
         *(_paragraph(each) for each in timeline.missing),
         "</body>\n</html>\n",
@@ -91,8 +99,15 @@ def _bar_row(row: BarRow, down: int) -> Iterable[str]:
         width = max((bar.end - bar.begin) * _AXIS, 2.0)
         yield (
             f'<rect x="{across:.1f}" y="{down + 4}" width="{width:.1f}" height="{_BAR - 8}" '
-            f'fill="{_COLOURS[bar.kind]}"><title>{bar.kind}</title></rect>\n'
+            f'fill="{_COLOURS[bar.kind]}"{_opacity(row, bar)}>'
+            f"<title>{_text(bar.title or bar.kind)}</title></rect>\n"
         )
+
+
+def _opacity(row: BarRow, bar: Bar) -> str:
+    """A share is a shade; what begins anew has an edge."""
+    edge = ' stroke="#fafafa" stroke-width="0.7"' if row.apart else ""
+    return f' fill-opacity="{0.25 + 0.75 * bar.share:.2f}"{edge}' if row.shares else ""
 
 
 def _line_row(row: LineRow, down: int) -> Iterable[str]:
@@ -170,6 +185,38 @@ def _runs(timeline: Timeline) -> str:
     )
     heading = ("run", "experiment", "status", "started", "ended", "attempts", "newest", "id")
     return _table("Training runs, as they say themselves", heading, rows)
+
+
+def _own(timeline: OwnTimeline) -> str:
+    spans = (
+        (
+            "\u00a0\u00a0" * each.depth + each.name,
+            "this job" if each.named else "no job",
+            f"{each.count}" + (f" of rank {each.rank}" if each.rank is not None else ""),
+            mean_text(each.total_s / each.count),
+            mean_text(each.longest_s),
+            duration(each.busy_s),
+            each.first.isoformat(),
+            each.last.isoformat(),
+        )
+        for each in timeline.spans
+    )
+    marks = (
+        (
+            each.kind.value,
+            each.name,
+            "this job" if each.named else "no job",
+            str(each.count),
+            each.first.isoformat(),
+            each.last.isoformat(),
+            each.text,
+        )
+        for each in timeline.marks
+    )
+    span_names = ("span", "names", "count", "mean", "longest", "running", "from", "until")
+    mark_names = ("", "name", "names", "count", "first", "last", "newest")
+    text = _table("Spans, as the job says itself", span_names, spans) if timeline.spans else ""
+    return text + (_table("What the job has noted", mark_names, marks) if timeline.marks else "")
 
 
 def _events(events: Iterable[TimelineEvent]) -> str:

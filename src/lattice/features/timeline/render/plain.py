@@ -8,7 +8,8 @@ from lattice.base.moment import duration, moment
 from lattice.base.style import Style
 from lattice.base.text import cells, cut, inert
 from lattice.features.timeline.model import Timeline
-from lattice.features.timeline.render.rows import Bar, BarRow, LineRow, bar_rows, line_rows
+from lattice.features.timeline.render.bars import Bar, BarRow
+from lattice.features.timeline.render.rows import LineRow, bar_rows, line_rows
 
 _LABEL, _NOTE = 22, 24
 _USUAL, _LEAST, _MOST = 100, 20, 120
@@ -18,12 +19,18 @@ _SIGNS = {
     "running": ("━", "=", "green"),
     "ending": ("╌", "-", "yellow"),
     "run": ("■", "#", "cyan"),
+    "epoch": ("█", "#", "green"),
+    "checkpoint": ("█", "#", "yellow"),
+    "span": ("█", "#", "cyan"),
+    "event": ("●", "*", "blue"),
+    "log": ("•", ":", "yellow"),
     "alert": ("▲", "!", "red"),
     "job": ("●", "*", "cyan"),
     "session": ("▬", "+", "blue"),
     "read": ("◆", "o", "blue"),
     "preempted": ("╳", "X", "red"),
 }
+_VISIBLE, _HALF = 0.01, 0.5
 _LEVELS, _PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 
 
@@ -54,12 +61,41 @@ def _head(timeline: Timeline, style: Style, now: datetime) -> str:
 
 
 def _bar_row(row: BarRow, columns: int, style: Style) -> str:
+    if row.shares:
+        return _share_row(row, columns, style)
     signs: list[str] = [" "] * columns
     for bar in row.bars:
         sign, plain, colour = _SIGNS[bar.kind]
         for column in _columns(bar, columns):
             signs[column] = style.paint(style.glyph(sign, plain), colour)
     return f"{_label(row.label)}{''.join(signs)} {cut(row.note, _NOTE - 1)}"
+
+
+def _share_row(row: BarRow, columns: int, style: Style) -> str:
+    """Each column as high as the share of its time that is covered."""
+    shares = [0.0] * columns
+    begun: set[int] = set()
+    for bar in row.bars:
+        first, last = bar.begin * columns, bar.end * columns
+        for column in range(min(int(first), columns - 1), min(int(last), columns - 1) + 1):
+            covered = max(min(last, column + 1) - max(first, column), 0.0)
+            # What is too short for a column is visible all the same.
+            shares[column] += max(covered, _VISIBLE if column == int(first) else 0.0) * bar.share
+        begun.add(min(int(first), columns - 1))
+    levels = style.glyph(_LEVELS, _PLAIN_LEVELS)
+    text = ""
+    # Many short ones would be nothing but beginnings.
+    apart = row.apart and len(row.bars) * 3 <= columns
+    for column, share in enumerate(shares):
+        follows = column > 0 and shares[column - 1] > _HALF and share > _HALF
+        if share <= 0.0:
+            text += " "
+        elif apart and column in begun and follows:
+            text += style.glyph("▐", "|")
+        else:
+            text += levels[min(int(share * len(levels)), len(levels) - 1)]
+    colour = _SIGNS[row.bars[0].kind][2] if row.bars else ""
+    return f"{_label(row.label)}{style.paint(text, colour)} {cut(row.note, _NOTE - 1)}"
 
 
 def _columns(bar: Bar, columns: int) -> range:

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 
 from lattice.base.quantity import number
 from lattice.base.text import inert
 from lattice.features.timeline.model import (
     EventKind,
+    OwnTimeline,
     Timeline,
     TimelineEvent,
     TimelineLine,
     TimelinePoint,
 )
+from lattice.features.timeline.render.bars import Axis, Bar, BarRow
+from lattice.features.timeline.render.own_rows import own_rows
 
 MOST_EVENT_ROWS = 12
 _NOTED = frozenset({EventKind.ALERT.value, EventKind.JOB.value})
 """Kinds whose newest text stands beside the row."""
 _FULL = 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A stretch on the axis, from 0 to 1; a moment has no length."""
-
-    begin: float
-    end: float
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class BarRow:
-    """One row with bars."""
-
-    label: str
-    bars: tuple[Bar, ...]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +41,16 @@ class LineRow:
         return f"{value_text(self.low, self.unit)} to {value_text(self.high, self.unit)}"
 
 
-class Axis:
-    """Times as places from 0 to 1."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self.begin = timeline.begin
-        self.span_s = max((timeline.until - timeline.begin).total_seconds(), 1.0)
-
-    def at(self, time: datetime | None) -> float:
-        """None is the end. What lies outside is at the edge."""
-        if time is None:
-            return 1.0
-        return min(max((time - self.begin).total_seconds() / self.span_s, 0.0), 1.0)
-
-
 def value_text(value: float, unit: str) -> str:
     """A value with its unit; what a run has logged has none."""
     return number(value, unit) if unit else f"{value:.4g}"
 
 
 def bar_rows(timeline: Timeline) -> tuple[BarRow, ...]:
-    """Attempts, runs and events."""
+    """Attempts, runs, what the job has written of itself, and events."""
     axis = Axis(timeline)
-    return (*_attempts(timeline, axis), *_runs(timeline, axis), *_events(timeline, axis))
+    own = own_rows(timeline, axis) if isinstance(timeline, OwnTimeline) else ()
+    return (*_attempts(timeline, axis), *_runs(timeline, axis), *own, *_events(timeline, axis))
 
 
 def line_rows(timeline: Timeline) -> tuple[LineRow, ...]:
