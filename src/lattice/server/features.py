@@ -89,7 +89,7 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield report.wire(base)
     yield compare.wire(base)
     yield runs.wire(base)
-    yield timeline.wire(base, attach.session_spans(base))
+    yield timeline.wire(base, attach.session_spans(base), logs.log_volumes(base))
     yield prometheus.wire(base)
     recordings = attach.recording_retention(base)
     yield logs.wire(base, config.logs, believed_keys(config.logs.seal_keys), recordings)

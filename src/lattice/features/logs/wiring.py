@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import msgspec
@@ -13,12 +13,14 @@ from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding, BinaryStream
 from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
-from lattice.domain.attempts import AttemptFinder
+from lattice.domain.attempts import AttemptFinder, JobAttempt
+from lattice.domain.log_volume import LogLoss, LogVolume, LogVolumes
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
 from lattice.features.logs.blocks import ZSTD, BlockWriter
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
 from lattice.features.logs.operations import LIST_LOG_STREAMS, READ_LOGS, STREAM_LOGS
+from lattice.features.logs.render.marks import gap_text
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.section import LogsSection
 from lattice.features.logs.service.archive import Archive
@@ -34,6 +36,7 @@ from lattice.features.logs.service.retention import Removals, Retention
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.sealed_objects import ObjectsByAllocation, SealedObjects
 from lattice.features.logs.service.search_process import SearchProcesses
+from lattice.features.logs.service.volume import VolumeReader
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 from lattice.wire.convert import message_of
@@ -81,6 +84,29 @@ def bindings(service: LogService) -> tuple[AnyBinding, ...]:
             lambda actor, asked: service.streams(actor, asked.id, LogQuery(attempt=asked.attempt))
         ),
     )
+
+
+def log_volumes(foundation: Foundation) -> LogVolumes | None:
+    """Reads how much attempts wrote, for other features; None without an object store."""
+    if foundation.objects is None:
+        return None
+    reader = VolumeReader(foundation.objects, foundation.clock)
+
+    async def volume(attempt: JobAttempt) -> LogVolume:
+        if foundation.sensitive.covers(attempt.allocation):
+            return LogVolume(missing="it is not shown of sensitive work.")
+        found, gaps = await reader.of(attempt)
+        losses = tuple(
+            LogLoss(
+                node=each.node,
+                time=each.gap.time_ms / 1000,
+                text=gap_text(each.gap.cause, each.gap.lost_bytes, each.gap.at.offset),
+            )
+            for each in gaps
+        )
+        return replace(found, losses=losses)
+
+    return volume
 
 
 def wire(

@@ -50,6 +50,8 @@ class EventKind(StrEnum):
     ALERT = "alert"
     JOB = "job"
     """The job reported it itself."""
+    LOST_OUTPUT = "lost output"
+    """What it wrote then can't be read any more."""
     SESSION = "session"
     """The owner had a terminal in it."""
     READ = "read"
@@ -115,7 +117,7 @@ class TimelineLine:
     step_s: float | None = None
     """Between the points of a measured line."""
     via: str = ""
-    """`store` or `kept summary`, of a measured line."""
+    """`store`, `kept summary` or `stored logs`, of a measured line."""
     points: tuple[TimelinePoint, ...] = ()
 
 

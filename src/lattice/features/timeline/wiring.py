@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.log_volume import LogVolumes
 from lattice.domain.session_span import SessionSpans
 from lattice.features.timeline.operations import GET_TIMELINE
 from lattice.features.timeline.service.figures import AttemptFigures
@@ -21,7 +22,9 @@ def bindings(service: TimelineService) -> tuple[AnyBinding, ...]:
     return (GET_TIMELINE.to(lambda actor, asked: service.timeline(actor, asked.id)),)
 
 
-def timeline_service(foundation: Foundation, sessions: SessionSpans | None) -> TimelineService:
+def timeline_service(
+    foundation: Foundation, sessions: SessionSpans | None, volumes: LogVolumes | None = None
+) -> TimelineService:
     clock, objects = foundation.clock, foundation.objects
     nodes = foundation.nodes.looks if foundation.nodes is not None else None
     stored = StoredRunEvents(objects) if objects is not None else None
@@ -32,14 +35,23 @@ def timeline_service(foundation: Foundation, sessions: SessionSpans | None) -> T
         reads=foundation.reads,
         events=AttemptEvents(nodes, stored, clock),
         sessions=sessions,
+        volumes=volumes,
     )
     return TimelineService(foundation.measurements, sources, foundation.limits)
 
 
-def wire(foundation: Foundation, sessions: SessionSpans | None = None) -> Wiring:
-    """Return the feature's part of the server. `sessions` reads the records of terminals."""
+def wire(
+    foundation: Foundation,
+    sessions: SessionSpans | None = None,
+    volumes: LogVolumes | None = None,
+) -> Wiring:
+    """Return the feature's part of the server.
+
+    `sessions` reads the records of terminals, `volumes` how much attempts wrote.
+    """
     return Wiring(
-        bindings=bindings(timeline_service(foundation, sessions)), loops=_storing(foundation)
+        bindings=bindings(timeline_service(foundation, sessions, volumes)),
+        loops=_storing(foundation),
     )
 
 

@@ -11,7 +11,9 @@ import pytest
 from lattice.access.actor import Actor, Role
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.allocation import Attempt, State
+from lattice.domain.attempts import JobAttempt
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
+from lattice.domain.log_volume import LogLoss, LogVolume
 from lattice.domain.metricstore import SeriesPoints, StoreSilent
 from lattice.domain.run_events import NodeEvents, RunEvent, RunEventKind
 from lattice.domain.session_span import SessionSpan
@@ -245,6 +247,37 @@ async def test_alerts_of_every_attempt_are_shown() -> None:
     assert event.time == site.clock.now() - 5 * MINUTE
     assert [each for each in found.missing if "not kept" in each] == [
         "Alerts of attempt 1, and what it reported itself, are not kept, or not any more."
+    ]
+
+
+async def test_what_was_written_and_lost_is_on_the_axis() -> None:
+    site = Site()
+    begin = site.begin + 5 * MINUTE
+
+    async def volumes(job: JobAttempt) -> LogVolume:
+        if job.attempt.number > 1:
+            raise Unavailable("The store does not answer.")
+        loss = LogLoss(node="n1", time=begin.timestamp() + 60, text="4.1 KB missing (deleted)")
+        return LogVolume(
+            begin=begin.timestamp(),
+            step_s=10.0,
+            steps=(100.0, 0.0),
+            losses=(loss,),
+            missing="late.",
+        )
+
+    found = await timeline_service(site.foundation, site.spans, volumes).timeline(ALICE, "42")
+    (line,) = (each for each in found.lines if each.name == "output")
+    assert (line.unit, line.attempt, line.via, line.step_s) == ("bytes/s", 1, "stored logs", 10.0)
+    assert [(each.time - begin, each.value) for each in line.points] == [
+        (timedelta(seconds=5), 10.0),
+        (timedelta(seconds=15), 0.0),
+    ]
+    (event,) = found.events
+    assert (event.kind, event.time, event.node) == (EventKind.LOST_OUTPUT, begin + MINUTE, "n1")
+    assert [each for each in found.missing if each.startswith("Output")] == [
+        "Output of attempt 1: late.",
+        "Output of attempt 2: The store does not answer.",
     ]
 
 

@@ -47,12 +47,16 @@ def seconds(value: float) -> str:
 
 def gap_mark(gap: LogGap) -> str:
     """`--- n2: 4.1 KB missing (file truncated) ---`."""
-    lost = "an unknown amount" if gap.lost_bytes is None else size(gap.lost_bytes)
     stream = "" if gap.stream is LogKind.STDOUT else f" {gap.stream.value}"
-    who = f"{inert(gap.node)}{stream}"
-    if gap.cause is GapCause.QUOTA:
-        return _mark(f"{who}: truncated by quota at {_binary(gap.offset)}, {lost} missing")
-    return _mark(f"{who}: {lost} missing ({_CAUSES[gap.cause]})")
+    return _mark(f"{inert(gap.node)}{stream}: {gap_text(gap.cause, gap.lost_bytes, gap.offset)}")
+
+
+def gap_text(cause: GapCause, lost_bytes: int | None, offset: int) -> str:
+    """`4.1 KB missing (file truncated)`."""
+    lost = "an unknown amount" if lost_bytes is None else size(lost_bytes)
+    if cause is GapCause.QUOTA:
+        return f"truncated by quota at {_binary(offset)}, {lost} missing"
+    return f"{lost} missing ({_CAUSES[cause]})"
 
 
 def _binary(count_bytes: int) -> str:

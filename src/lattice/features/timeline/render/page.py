@@ -25,6 +25,7 @@ _COLOURS = {
     "log": "#aa4499",
     "alert": "#d55e00",
     "job": "#117733",
+    "lost output": "#8c6d1f",
     "session": "#56b4e9",
     "read": "#cc79a7",
     "preempted": "#d55e00",

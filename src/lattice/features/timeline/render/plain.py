@@ -26,6 +26,7 @@ _SIGNS = {
     "log": ("•", ":", "yellow"),
     "alert": ("▲", "!", "red"),
     "job": ("●", "*", "cyan"),
+    "lost output": ("▽", "v", "yellow"),
     "session": ("▬", "+", "blue"),
     "read": ("◆", "o", "blue"),
     "preempted": ("╳", "X", "red"),

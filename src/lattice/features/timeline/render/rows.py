@@ -19,7 +19,7 @@ from lattice.features.timeline.render.bars import Axis, Bar, BarRow
 from lattice.features.timeline.render.own_rows import own_rows
 
 MOST_EVENT_ROWS = 12
-_NOTED = frozenset({EventKind.ALERT.value, EventKind.JOB.value})
+_NOTED = frozenset(each.value for each in (EventKind.ALERT, EventKind.JOB, EventKind.LOST_OUTPUT))
 """Kinds whose newest text stands beside the row."""
 _FULL = 100.0
 

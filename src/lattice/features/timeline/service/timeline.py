@@ -15,6 +15,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.log_volume import LogVolumes
 from lattice.domain.session_span import SessionSpans
 from lattice.domain.sharing import ReadKind, ReadNotes, Standing
 from lattice.domain.training_run import TrainingRun
@@ -31,6 +32,7 @@ from lattice.features.timeline.model import (
     TimelinePhase,
 )
 from lattice.features.timeline.service.figures import AttemptFigures, NoFigures
+from lattice.features.timeline.service.log_volume import loss_events, volume_line
 from lattice.features.timeline.service.run_events import AttemptEvents
 from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 
@@ -47,6 +49,7 @@ class TimelineSources:
     reads: ReadNotes
     events: AttemptEvents
     sessions: SessionSpans | None = None
+    volumes: LogVolumes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,15 @@ class TimelineService:
         await self._access.enter(actor, found, ReadKind.MEASURE)
         allocation, now = found.allocation, self._sources.clock.now()
         attempts = attempts_of(allocation)[-MOST_ATTEMPTS:]
-        trained, measured, happened, owners = await asyncio.gather(
+        trained, measured, happened, wrote, owners = await asyncio.gather(
             self._sources.runs.of(allocation, _RUNS_S),
             self._measured(allocation, attempts),
             self._happened(allocation, attempts),
+            self._wrote(allocation, attempts),
             self._for_owner(found),
         )
         logged = await self._logged(trained.runs)
-        parts = (measured, happened, owners, logged)
+        parts = (measured, wrote, happened, owners, logged)
         until = allocation.ended if allocation.state.finished else None
         return Timeline(
             allocation=allocation.ref,
@@ -125,6 +129,28 @@ class TimelineService:
             events=tuple(event for each in found for event in each.events),
             missing=tuple(text for each in found for text in each.missing),
         )
+
+    async def _wrote(self, allocation: Allocation, attempts: tuple[Attempt, ...]) -> _Part:
+        volumes = self._sources.volumes
+        if volumes is None:
+            return _Part()
+        events: list[TimelineEvent] = []
+        lines: list[TimelineLine] = []
+        missing: list[str] = []
+        for each in attempts:
+            if each.started is None:
+                continue
+            try:
+                found = await volumes(JobAttempt(allocation, each))
+            except Unavailable as problem:
+                missing.append(f"Output of attempt {each.number}: {problem.message}")
+                continue
+            if found.missing:
+                missing.append(f"Output of attempt {each.number}: {found.missing}")
+            if found.steps:
+                lines.append(volume_line(found, each.number))
+            events += loss_events(found)
+        return _Part(tuple(events), tuple(lines), tuple(missing))
 
     async def _for_owner(self, found: Found) -> _Part:
         """Sessions and reads of others, for the owner alone."""
