@@ -19,8 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from lattice.features.compare.service.metric_comparison import steady_from
-from lattice.features.compare.service.statistics.divergence import parts_at
-from lattice.features.compare.service.statistics.mean_difference import (
+from lattice.features.compare.statistics.divergence import parts_at
+from lattice.features.compare.statistics.mean_difference import (
     Difference,
     difference,
     level_of,

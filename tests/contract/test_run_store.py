@@ -13,7 +13,13 @@ import pytest
 from lattice.adapters.http_store import HttpAddress
 from lattice.adapters.mlflow.store import MlflowRunStore
 from lattice.base.clock import SystemClock
-from lattice.domain.training_run import RunPoint, RunStore, StoredTraining
+from lattice.domain.training_run import (
+    LOADED_TAG,
+    SAVED_TAG,
+    RunPoint,
+    RunStore,
+    StoredTraining,
+)
 from lattice.observe.mlflow_file import MlflowFile
 from tests.fakes.in_memory_runs import InMemoryRunStore
 from tests.mlflow_server import MlflowServer, mlflow_server
@@ -38,6 +44,9 @@ class FileStore:
 
     async def named(self, name: str) -> tuple[StoredTraining, ...]:
         return self._file.named(name)
+
+    async def with_checkpoint(self, tag: str, checksum: str) -> tuple[StoredTraining, ...]:
+        return self._file.with_checkpoint(tag, checksum)
 
     async def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
         return self._file.history(run, metric)
@@ -143,6 +152,19 @@ async def test_a_run_is_found_by_any_name_and_by_its_id(place: Place, name: str)
     assert run in [each.id for each in await place.store.named(name)]
     assert [each.name for each in await place.store.named(run)] == [name]
     assert await place.store.named(name + "?") == ()
+
+
+async def test_a_checkpoint_leads_to_those_who_wrote_and_loaded_it(place: Place) -> None:
+    first, second = f"{next(_numbers):064x}", f"{next(_numbers):064x}"
+    wrote = place.log("one", {SAVED_TAG: f"{first}, sha256:{second.upper()}"}, BEGAN, {})
+    loaded = place.log("two", {LOADED_TAG: second}, BEGAN + timedelta(minutes=1), {})
+    place.log("bad", {SAVED_TAG: f"x{first}"}, BEGAN, {})
+    for checksum in (first, second):
+        found = await place.store.with_checkpoint(SAVED_TAG, checksum)
+        assert [each.id for each in found] == [wrote]
+    (found_two,) = await place.store.with_checkpoint(LOADED_TAG, second)
+    assert (found_two.id, found_two.loaded, found_two.saved) == (loaded, (second,), ())
+    assert await place.store.with_checkpoint(LOADED_TAG, first) == ()
 
 
 async def test_a_history_is_in_the_order_of_time(place: Place) -> None:

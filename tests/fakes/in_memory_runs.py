@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from lattice.domain.training_run import (
+    LOADED_TAG,
     MOST_RUNS,
+    SAVED_TAG,
     RunMetric,
     RunPoint,
     RunStoreSilent,
@@ -21,6 +23,8 @@ class InMemoryRunStore:
         self.runs: list[StoredTraining] = []
         self.points: dict[tuple[str, str], tuple[RunPoint, ...]] = {}
         self.reason = ""
+        self.reason_of: dict[object, str] = {}
+        """Silences only what is asked with this tag."""
         self.asked: list[object] = []
 
     def add(
@@ -34,6 +38,7 @@ class InMemoryRunStore:
         status: str = "",
         user: str = "alice",
         experiment: str = "vision",
+        parameters: Mapping[str, str] | None = None,
     ) -> StoredTraining:
         """One more run."""
         number = f"{len(self.runs) + 1:032x}"
@@ -52,6 +57,7 @@ class InMemoryRunStore:
             ended=ended,
             tags=tags,
             metrics=tuple(newest),
+            parameters=parameters or {},
         )
         self.runs.append(made)
         return made
@@ -61,6 +67,12 @@ class InMemoryRunStore:
 
     async def named(self, name: str) -> tuple[StoredTraining, ...]:
         return self._newest(name, [each for each in self.runs if name in {each.name, each.id}])
+
+    async def with_checkpoint(self, tag: str, checksum: str) -> tuple[StoredTraining, ...]:
+        if tag in self.reason_of:
+            raise RunStoreSilent(self.reason_of[tag])
+        own = {SAVED_TAG: lambda run: run.saved, LOADED_TAG: lambda run: run.loaded}[tag]
+        return self._newest((tag, checksum), [each for each in self.runs if checksum in own(each)])
 
     async def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
         self._note((run, metric))

@@ -305,11 +305,14 @@ class Verbs(VerbBase):
 
         return self.call(operations.get_report(reference, attempt=attempt))
 
-    def runs(self, reference: str) -> RunList:
-        """List the training runs of an allocation."""
+    def runs(self, reference: str, *, lineage: bool = False) -> RunList:
+        """List the training runs of an allocation.
+
+        With `lineage` the checkpoints that they wrote and loaded are followed to other runs.
+        """
         from lattice.features.runs import operations
 
-        return self.call(operations.list_runs(reference))
+        return self.call(operations.list_runs(reference, lineage=lineage))
 
     def find_runs(self, name: str) -> RunList:
         """Find training runs by name or id, each with its allocation."""

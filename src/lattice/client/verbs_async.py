@@ -313,11 +313,14 @@ class AsyncVerbs(AsyncVerbBase):
 
         return await self.call(operations.get_report(reference, attempt=attempt))
 
-    async def runs(self, reference: str) -> RunList:
-        """List the training runs of an allocation."""
+    async def runs(self, reference: str, *, lineage: bool = False) -> RunList:
+        """List the training runs of an allocation.
+
+        With `lineage` the checkpoints that they wrote and loaded are followed to other runs.
+        """
         from lattice.features.runs import operations
 
-        return await self.call(operations.list_runs(reference))
+        return await self.call(operations.list_runs(reference, lineage=lineage))
 
     async def find_runs(self, name: str) -> RunList:
         """Find training runs by name or id, each with its allocation."""

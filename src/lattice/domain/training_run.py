@@ -7,8 +7,9 @@ write to the store can make a run that names any job.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -17,16 +18,23 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.nodejobs import CLOCK_SLACK_S
 
 JOB_TAG, CLUSTER_TAG = "slurm.job.id", "slurm.cluster.name"
+SAVED_TAG, LOADED_TAG = "checkpoint.saved.sha256", "checkpoint.loaded.sha256"
+"""What a training says of its checkpoints: SHA-256 sums, with spaces or commas between."""
+MOST_CHECKSUMS = 20
 RUN_STORE = "mlflow"
 """The name of the source in answers."""
 MOST_RUNS = 100
 MOST_RUN_METRICS = 50
+MOST_PARAMETERS = 200
 LONGEST_NAME = 250
 RUNNING = "running"
 _SLACK = timedelta(seconds=CLOCK_SLACK_S)
 _SECOND = timedelta(seconds=1)
 """Slurm's times are whole seconds: an attempt ended within the second that its end names."""
 _MOST_DIGITS = 9
+_LONGEST_TAG = 8_000
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_BETWEEN = re.compile(r"[\s,;]+")
 
 
 class RunStoreSilent(Exception):
@@ -67,6 +75,8 @@ class StoredTraining:
     ended: datetime | None
     tags: Mapping[str, str]
     metrics: tuple[RunMetric, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the training was given, by name: `MOST_PARAMETERS` of them, without secrets."""
 
     @property
     def job_id(self) -> int | None:
@@ -75,6 +85,16 @@ class StoredTraining:
         if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
             return None
         return int(text) or None
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The checkpoints that it says it wrote."""
+        return _checksums(self.tags.get(SAVED_TAG, ""))
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """The checkpoints that it says it began with."""
+        return _checksums(self.tags.get(LOADED_TAG, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +114,10 @@ class TrainingRun:
     metrics: tuple[RunMetric, ...] = ()
     link: str = ""
     """Its page in the run store, if the site has one."""
+    saved: tuple[str, ...] = ()
+    """SHA-256 sums of the checkpoints that it says it wrote."""
+    loaded: tuple[str, ...] = ()
+    """Of those that it says it began with."""
 
 
 class RunStore(Protocol):
@@ -104,6 +128,9 @@ class RunStore(Protocol):
 
     async def named(self, name: str) -> tuple[StoredTraining, ...]:
         """Runs with this name or id, newest first. Raises `RunStoreSilent`."""
+
+    async def with_checkpoint(self, tag: str, checksum: str) -> tuple[StoredTraining, ...]:
+        """Runs that have the checksum in this tag, newest first. Raises `RunStoreSilent`."""
 
     async def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
         """What was logged of one metric, oldest first. Raises `RunStoreSilent`."""
@@ -153,7 +180,21 @@ def training_run(
         attempts=_attempts(allocation, run, now),
         metrics=run.metrics,
         link=link,
+        saved=run.saved,
+        loaded=run.loaded,
     )
+
+
+def is_checksum(text: str) -> bool:
+    """Return True for a SHA-256 sum in lower case."""
+    return _CHECKSUM.fullmatch(text) is not None
+
+
+def _checksums(text: str) -> tuple[str, ...]:
+    """The first `MOST_CHECKSUMS`. What is none is left out."""
+    parts = (each.lower().removeprefix("sha256:") for each in _BETWEEN.split(text[:_LONGEST_TAG]))
+    found = dict.fromkeys(each for each in parts if is_checksum(each))
+    return tuple(found)[:MOST_CHECKSUMS]
 
 
 def _attempts(allocation: Allocation, run: StoredTraining, now: datetime) -> tuple[int, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lattice.base.clock import Clock
 from lattice.domain.allocation import Allocation
+from lattice.domain.checkpoint_lineage import CheckpointQuestion
 from lattice.domain.source import Source
 from lattice.domain.training_run import (
     RUN_STORE,
@@ -30,6 +32,8 @@ class FoundRuns:
 
     runs: tuple[TrainingRun, ...] = ()
     sources: tuple[Source, ...] = ()
+    parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What the trainings were given, by the id of the run."""
 
 
 class TrainingRunFinder:
@@ -58,7 +62,8 @@ class TrainingRunFinder:
         except RunStoreSilent as silence:
             return FoundRuns((), (self._silent(str(silence)),))
         runs = runs_of(allocation, found, self._clock.now(), store)
-        return FoundRuns(runs, (self._answered(),))
+        parameters = {each.id: each.parameters for each in found}
+        return FoundRuns(runs, (self._answered(),), parameters)
 
     async def named(self, name: str) -> tuple[tuple[StoredTraining, ...], tuple[Source, ...]]:
         """All runs with this name or id. They may be anybody's."""
@@ -68,6 +73,17 @@ class TrainingRunFinder:
             return await self._store.named(name), (self._answered(),)
         except RunStoreSilent as silence:
             return (), (self._silent(str(silence)),)
+
+    async def with_checkpoint(
+        self, question: CheckpointQuestion
+    ) -> tuple[tuple[StoredTraining, ...], str]:
+        """All runs with this checkpoint, and why the store is silent. They may be anybody's."""
+        if self._store is None:
+            return (), ""
+        try:
+            return await self._store.with_checkpoint(question.tag, question.checksum), ""
+        except RunStoreSilent as silence:
+            return (), str(silence)
 
     def belongs(self, allocation: Allocation, run: StoredTraining) -> bool:
         """Return True if the run names this allocation."""

@@ -20,13 +20,16 @@ from urllib.parse import quote
 from lattice.domain.training_run import (
     JOB_TAG,
     LONGEST_NAME,
+    MOST_PARAMETERS,
     MOST_RUN_METRICS,
     MOST_RUNS,
     RunMetric,
     RunPoint,
     RunStoreSilent,
     StoredTraining,
+    is_checksum,
 )
+from lattice.observe.run_parameters import known_parameters
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 _PREFIX = "sqlite:///"
@@ -43,12 +46,14 @@ _COLUMNS = (
 )
 _ORDER = " ORDER BY r.start_time DESC LIMIT ?"
 _OF_JOB = "r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)"
+_TAGGED = "r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value LIKE ?)"
 _NAMED = "(r.name = ? OR r.run_uuid = ?)"
 _HISTORY = (
     "SELECT value, timestamp, step FROM metrics WHERE run_uuid = ? AND key = ? "
     "AND NOT is_nan ORDER BY timestamp, step LIMIT ?"
 )
 _TAGS = "SELECT key, value FROM tags WHERE run_uuid = ? LIMIT ?"
+_PARAMETERS = "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key LIMIT ?"
 _NEWEST = (
     "SELECT value, timestamp, step, key FROM latest_metrics WHERE run_uuid = ? "
     "AND NOT is_nan ORDER BY key LIMIT ?"
@@ -80,6 +85,13 @@ class MlflowFile:
         """Runs with this name or id, newest first. Raises `RunStoreSilent`."""
         return self._runs(_NAMED, (name, name))
 
+    def with_checkpoint(self, tag: str, checksum: str) -> tuple[StoredTraining, ...]:
+        """Runs that have the checksum in this tag, newest first. Raises `RunStoreSilent`."""
+        if not is_checksum(checksum):
+            return ()
+        found = self._runs(_TAGGED, (tag, f"%{checksum}%"))
+        return tuple(each for each in found if checksum in {*each.saved, *each.loaded})
+
     def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
         """What was logged of one metric, oldest first. Raises `RunStoreSilent`."""
         with self._open() as base:
@@ -90,9 +102,7 @@ class MlflowFile:
         with self._open() as base:
             rows = base.execute(_COLUMNS + condition + _ORDER, (*values, MOST_RUNS)).fetchall()
             return tuple(
-                _run(row, started, _tags(base, row[0]), _metrics(base, row[0]))
-                for row in rows
-                if (started := _moment(row[5])) is not None
+                _run(row, started, base) for row in rows if (started := _moment(row[5])) is not None
             )
 
     @contextmanager
@@ -118,10 +128,9 @@ def _reason(error: str) -> str:
     return "it can't be opened" if error.startswith("unable to open") else error
 
 
-def _run(
-    row: Sequence[Any], started: datetime, tags: dict[str, str], metrics: tuple[RunMetric, ...]
-) -> StoredTraining:
+def _run(row: Sequence[Any], started: datetime, base: sqlite3.Connection) -> StoredTraining:
     number, name, experiment, user, status, _, ended = row
+    tags = _tags(base, number)
     return StoredTraining(
         id=_text(number),
         name=_text(name),
@@ -131,13 +140,19 @@ def _run(
         started=started,
         ended=_moment(ended),
         tags=tags,
-        metrics=metrics,
+        metrics=_metrics(base, number),
+        parameters=_parameters(base, number),
     )
 
 
 def _tags(base: sqlite3.Connection, run: str) -> dict[str, str]:
     rows = base.execute(_TAGS, (run, _MOST_TAGS))
     return {_text(key): str(value or "")[:_LONGEST_VALUE] for key, value in rows}
+
+
+def _parameters(base: sqlite3.Connection, run: str) -> dict[str, str]:
+    rows = base.execute(_PARAMETERS, (run, MOST_PARAMETERS))
+    return known_parameters((_text(key), _text(value)) for key, value in rows)
 
 
 def _metrics(base: sqlite3.Connection, run: str) -> tuple[RunMetric, ...]:

@@ -20,6 +20,7 @@ CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, step BIGINT, is_n
   run_uuid TEXT);
 CREATE TABLE latest_metrics (key TEXT, value FLOAT, timestamp BIGINT, step BIGINT,
   is_nan BOOLEAN, run_uuid TEXT);
+CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);
 INSERT INTO experiments VALUES (1, 'vision');
 INSERT INTO runs VALUES ('r1', 'fit', 'alice', 'RUNNING', 1795000000000, NULL, 'active', 1);
 INSERT INTO runs VALUES ('r2', 'test', 'alice', 'FINISHED', 1795000100000, 1795000200000,
@@ -27,6 +28,8 @@ INSERT INTO runs VALUES ('r2', 'test', 'alice', 'FINISHED', 1795000100000, 17950
 INSERT INTO runs VALUES ('r3', 'fit', 'alice', 'FAILED', 1795000300000, NULL, 'deleted', 1);
 INSERT INTO tags VALUES ('slurm.job.id', '42', 'r1'), ('slurm.job.id', '42', 'r2'),
   ('slurm.job.id', '42', 'r3');
+INSERT INTO params VALUES ('lr', '0.1', 'r1'), ('hub_token', 'hf_abc', 'r1'),
+  ('max_tokens', '512', 'r1'), ('tokenizer', 'gpt2', 'r1');
 INSERT INTO latest_metrics VALUES ('loss', 0.25, 1795000050000, 9, 0, 'r1'),
   ('bad', 0, 1795000050000, 9, 1, 'r1');
 INSERT INTO metrics VALUES ('loss', 0.5, 1795000040000, 8, 0, 'r1'),
@@ -50,6 +53,15 @@ def test_runs_of_a_job_newest_first_without_deleted_ones(path: Path) -> None:
     ]
     assert [(each.name, each.value, each.step) for each in found[1].metrics] == [("loss", 0.25, 9)]
     assert MlflowFile(path).of_job(43) == ()
+
+
+def test_parameters_are_read_without_secrets(path: Path) -> None:
+    assert MlflowFile(path).of_job(42)[1].parameters == {
+        "hub_token": "[redacted]",
+        "lr": "0.1",
+        "max_tokens": "512",
+        "tokenizer": "gpt2",
+    }
 
 
 def test_a_run_is_found_by_its_name_and_by_its_id(path: Path) -> None:

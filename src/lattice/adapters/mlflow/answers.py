@@ -20,6 +20,7 @@ from lattice.domain.training_run import (
     RunStoreSilent,
     StoredTraining,
 )
+from lattice.observe.run_parameters import known_parameters
 
 _LONGEST_ERROR = 200
 _NEWEST_MS = 253_402_300_799_000
@@ -51,6 +52,7 @@ class _Info(msgspec.Struct):
 class _Data(msgspec.Struct):
     metrics: list[_Metric] = msgspec.field(default_factory=list)
     tags: list[_Tag] = msgspec.field(default_factory=list)
+    params: list[_Tag] = msgspec.field(default_factory=list)
 
 
 class _Run(msgspec.Struct):
@@ -142,6 +144,7 @@ def _run(run: _Run, started: datetime, experiments: dict[str, str]) -> StoredTra
         ended=_moment(info.end_time),
         tags=tags,
         metrics=tuple(_newest(run.data.metrics))[:MOST_RUN_METRICS],
+        parameters=known_parameters((each.key, each.value) for each in run.data.params),
     )
 
 

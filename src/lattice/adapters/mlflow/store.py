@@ -21,11 +21,14 @@ from lattice.adapters.mlflow.answers import error_text, experiments_in, points_i
 from lattice.base.clock import Clock
 from lattice.domain.training_run import (
     JOB_TAG,
+    LOADED_TAG,
     LONGEST_NAME,
     MOST_RUNS,
+    SAVED_TAG,
     RunPoint,
     RunStoreSilent,
     StoredTraining,
+    is_checksum,
 )
 
 LARGEST_ANSWER_BYTES = 16 * 2**20
@@ -84,6 +87,13 @@ class MlflowRunStore:
         if quote in name or not name.isprintable():
             return ()
         return await self._search(f"attributes.{field} = {quote}{name}{quote}")
+
+    async def with_checkpoint(self, tag: str, checksum: str) -> tuple[StoredTraining, ...]:
+        """Runs that have the checksum in this tag, newest first. Raises `RunStoreSilent`."""
+        if not is_checksum(checksum) or tag not in {SAVED_TAG, LOADED_TAG}:
+            return ()
+        found = await self._search(f"tags.\"{tag}\" ILIKE '%{checksum}%'")
+        return tuple(each for each in found if checksum in {*each.saved, *each.loaded})
 
     async def history(self, run: str, metric: str) -> tuple[RunPoint, ...]:
         """What was logged of one metric, oldest first. Raises `RunStoreSilent`."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 from lattice.base.command import FORMATS, Argument, Command, Option
 from lattice.base.errors import UsageError
@@ -24,6 +25,7 @@ from lattice.base.moment import duration
 from lattice.base.shell import Shell
 from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metric import Provenance
+from lattice.domain.training_run import RunStoreSilent
 from lattice.features.compare import operations
 from lattice.features.compare.model import (
     FEWEST_RUNS,
@@ -36,6 +38,7 @@ from lattice.features.compare.model import (
 )
 
 BROKEN = 113
+VARIABLE = "MLFLOW_TRACKING_URI"
 _NOTHING = 76
 
 
@@ -52,6 +55,7 @@ def compare(
     metrics: tuple[str, ...],
     fail_on: tuple[Bound, ...],
     fail_unsure: bool,
+    mlflow: str | None,
 ) -> int:
     """Compare runs, show the result and check the bounds."""
     if not FEWEST_RUNS <= len(id) <= MOST_RUNS:
@@ -61,11 +65,35 @@ def compare(
         )
     references = [shell.reference(each) for each in id]
     answer = shell.call(operations.compare_metrics(*references, metrics=_wanted(metrics, fail_on)))
+    answer = _with_file(shell, answer, mlflow)
     _show(shell, answer, every_plot=bool(metrics))
     if fail_on:
         return _exit_code(shell, answer, fail_on, fail_unsure=fail_unsure)
     measured = any(each.origin.source is not Provenance.UNAVAILABLE for each in answer.runs)
     return 0 if measured else _NOTHING
+
+
+def _with_file(shell: Shell, answer: Comparison, mlflow: str | None) -> Comparison:
+    """Use the named file of MLflow, or that of the environment if the server knows no run."""
+    known = answer.trainings
+    if mlflow is None and known is not None and any(each.id for each in known.runs):
+        return answer
+    if mlflow is None and VARIABLE not in shell.environment:
+        return answer
+    from lattice.features.compare.training.own_file import compared_from_file  # noqa: PLC0415
+    from lattice.observe.mlflow_file import mlflow_file  # noqa: PLC0415
+
+    file = Path(mlflow) if mlflow is not None else mlflow_file(shell.environment)
+    if file is None:
+        return answer
+    try:
+        found = compared_from_file(answer, file, shell.clock.now())
+    except RunStoreSilent as silence:
+        shell.warn(str(silence))
+        return answer
+    if found is None and mlflow is not None:
+        shell.warn(f"{file} has no run of these allocations.")
+    return answer if found is None else replace(answer, trainings=found)
 
 
 def _wanted(metrics: tuple[str, ...], fail_on: tuple[Bound, ...]) -> tuple[str, ...]:
@@ -237,6 +265,9 @@ COMPARE = Command(
     "difference that would have been found. Running and finished, long and short, on other nodes "
     "and measured at other resolutions: each is compared for what is known of it. A mean with a ~ "
     "is of a run without a steady state.\n\n"
+    "Where the allocations have training runs in MLflow, these are compared, too: parameters that "
+    "differ, what was logged over epochs or steps, the epoch where they parted, and what was "
+    "measured then.\n\n"
     "--fail-on is for scripts: with a bound that is broken, or that nothing was measured for, the "
     "exit code is 113.",
     run=compare,
@@ -257,6 +288,11 @@ COMPARE = Command(
             read=read_bound,
             repeat=True,
             help="Exit with 113 beyond it: 'gpu_utilization<-5%'; may be given again.",
+        ),
+        Option(
+            "--mlflow",
+            metavar="FILE",
+            help="MLflow's SQLite file; else the server's runs, or those in MLFLOW_TRACKING_URI.",
         ),
         Option("--fail-unsure", help="Fail too where it can't be told whether a bound is broken."),
         Option(

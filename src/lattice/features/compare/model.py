@@ -87,6 +87,10 @@ class ComparedRun:
     origin: MetricOrigin
     kept: datetime | None = None
     """When its summary was written, if the numbers come from the stored summary."""
+    job_id: int = 0
+    cluster: str = ""
+    submitted: datetime | None = None
+    """When it was first submitted. Training runs are found by these three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +206,123 @@ class Setting:
     differs: bool
 
 
+class TrainingAxis(StrEnum):
+    """What training runs are laid upon each other by."""
+
+    EPOCH = "epoch"
+    """Both log a metric `epoch`."""
+    STEP = "step"
+    """The steps that the values were logged with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTraining:
+    """The training run of one allocation, as its run store has it."""
+
+    label: str
+    id: str = ""
+    name: str = ""
+    experiment: str = ""
+    status: str = ""
+    reason: str = ""
+    """Why there is none, or why nothing of it can be compared."""
+    others: int = 0
+    """Further runs of the allocation, which are not compared."""
+    epochs: int | None = None
+    """None if it logs no metric `epoch`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredChange:
+    """A measured metric that changed at the same epoch as a logged one."""
+
+    metric: Shown
+    unit: str
+    at: int
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochParting:
+    """Where two trainings parted in one logged metric."""
+
+    at: int
+    """The epoch or the step."""
+    whole: bool
+    """True if they differ from the first one on."""
+    since: Change | None = None
+    beside: tuple[MeasuredChange, ...] = ()
+    """What was measured and parted there, too, the clearest first."""
+    reason: str = ""
+    """Why nothing measured stands beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedDifference:
+    """One logged metric of one run against the baseline, where both have the same epochs."""
+
+    label: str
+    axis: TrainingAxis | None = None
+    baseline: float | None = None
+    """The baseline's mean over what both have."""
+    value: float | None = None
+    change: Change | None = None
+    """Over all that both have."""
+    reason: str = ""
+    """Why there is no difference."""
+    sureness: Sureness = Sureness.UNKNOWN
+    parting: EpochParting | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedPoint:
+    at: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedLine:
+    """The values of one run over its epochs or steps."""
+
+    label: str
+    axis: TrainingAxis | None
+    points: tuple[LoggedPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedComparison:
+    """One logged metric of all runs, or the time that an epoch or a step took."""
+
+    name: str
+    unit: str
+    """`s` for times that follow from the moments of logging; the store knows no units."""
+    differences: tuple[LoggedDifference, ...]
+    """One per run except the baseline."""
+    lines: tuple[LoggedLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingParting:
+    """The logged metrics in which a run first parted from the baseline."""
+
+    label: str
+    axis: TrainingAxis
+    at: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingComparison:
+    """The training runs of the allocations, on one axis with what was measured."""
+
+    runs: tuple[ComparedTraining, ...]
+    parameters: tuple[Setting, ...] = ()
+    """Those that differ."""
+    metrics: tuple[LoggedComparison, ...] = ()
+    partings: tuple[TrainingParting, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The answer of a comparison."""
@@ -213,6 +334,8 @@ class Comparison:
     partings: tuple[FirstParting, ...]
     settings: tuple[Setting, ...]
     notes: tuple[str, ...] = ()
+    trainings: TrainingComparison | None = None
+    """None if the site has no run store."""
 
 
 def metrics_named(texts: tuple[str, ...]) -> tuple[Shown, ...]:

@@ -9,6 +9,7 @@ from lattice.features.compare.model import CompareQuery, metrics_named
 from lattice.features.compare.operations import COMPARE_METRICS, CompareRequest
 from lattice.features.compare.service.compare import CompareService, RunFinder
 from lattice.features.compare.service.series import SeriesSource
+from lattice.features.compare.service.trainings import TrainingSource
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 from lattice.observe.windows import INTERVALS
@@ -43,6 +44,7 @@ def compare_service(
             foundation.sensitive.covers,
         ),
         SeriesSource(foundation.metrics, foundation.objects, foundation.clock, intervals),
+        TrainingSource(foundation.runs),
         foundation.clock,
         foundation.limits,
     )

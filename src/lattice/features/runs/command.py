@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.base.shell import Shell
 from lattice.domain.allocation import Allocation
-from lattice.domain.training_run import RunStoreSilent, TrainingRun, runs_of
+from lattice.domain.checkpoint_lineage import LineageWalk, RunLineage
+from lattice.domain.training_run import RunStoreSilent, StoredTraining, TrainingRun, runs_of
 from lattice.features.runs import operations
 from lattice.features.runs.model import RunList
-from lattice.features.runs.render import run_table
+from lattice.features.runs.render import lineage_text, run_table
 from lattice.observe.mlflow_file import MlflowFile, mlflow_file
 
 _MOST_JOBS = 10
@@ -24,16 +26,19 @@ def runs(
     id: str | None,  # noqa: A002 - the word people read in the usage line
     name: str | None,
     mlflow: str | None,
+    lineage: bool,
 ) -> int:
     """Show the runs of an allocation, or those with a name."""
     if id is not None and name is not None:
         raise UsageError("Give an allocation or --name, not both.")
+    if lineage and name is not None:
+        raise UsageError("--lineage takes an allocation.", hint="lattice runs 12345 --lineage")
     path = Path(mlflow) if mlflow else mlflow_file(shell.environment)
     file = MlflowFile(path) if path is not None else None
     answer = (
         shell.call(operations.find_runs(name))
         if name is not None
-        else shell.call(operations.list_runs(_allocation(shell, id)))
+        else shell.call(operations.list_runs(_allocation(shell, id), lineage=lineage))
     )
     unread = [f"MLflow does not answer: {each.error}" for each in answer.sources if not each.ok]
     try:
@@ -49,8 +54,12 @@ def runs(
         )
     for each in unread:
         shell.warn(each)
+    if file is not None and more and lineage:
+        answer = replace(answer, lineage=_lineage_in_file(shell, file, answer, more))
     if shell.output in {"json", "yaml"}:
         shell.document(replace(answer, runs=shown))
+    elif shown and answer.lineage is not None:
+        shell.write(lineage_text(answer.lineage, shell.style, shell.clock.now()))
     elif shown:
         shell.write(run_table(shown, shell.style, shell.clock.now()))
     else:
@@ -94,17 +103,46 @@ def _of(shell: Shell, file: MlflowFile, allocation: Allocation | None) -> tuple[
 
 
 def _named(shell: Shell, file: MlflowFile, name: str) -> tuple[TrainingRun, ...]:
-    found = file.named(name)
-    jobs = dict.fromkeys(each.job_id for each in found if each.job_id is not None)
+    return tuple(_seen(shell, file.named(name), {}))
+
+
+def _seen(
+    shell: Shell, found: Sequence[StoredTraining], known: dict[int, Allocation | None]
+) -> list[TrainingRun]:
+    """Those of a file whose allocation the server shows to the user."""
     shown: list[TrainingRun] = []
-    for job_id in [*jobs][:_MOST_JOBS]:
-        try:
-            allocation = shell.call(operations.list_runs(str(job_id))).allocation
-        except NotFound:
-            continue
+    for job_id in dict.fromkeys(each.job_id for each in found if each.job_id is not None):
+        if job_id not in known:
+            if len(known) >= _MOST_JOBS:
+                break
+            try:
+                known[job_id] = shell.call(operations.list_runs(str(job_id))).allocation
+            except NotFound:
+                known[job_id] = None
+        allocation = known[job_id]
         if allocation is not None:
             shown += runs_of(allocation, found, shell.clock.now())
-    return tuple(shown)
+    return shown
+
+
+def _lineage_in_file(
+    shell: Shell, file: MlflowFile, answer: RunList, runs: Sequence[TrainingRun]
+) -> RunLineage:
+    """What the server knows, and what the file has beside it."""
+    walk, known = LineageWalk(runs), dict[int, Allocation | None]()
+    try:
+        while (question := walk.next()) is not None:
+            found = file.with_checkpoint(question.tag, question.checksum)
+            walk.found(_seen(shell, found, known))
+    except RunStoreSilent as silence:
+        walk.stop(str(silence))
+    own, served = walk.lineage(), answer.lineage or RunLineage()
+    listed = {each.id for each in served.runs}
+    return RunLineage(
+        runs=(*served.runs, *(each for each in own.runs if each.id not in listed)),
+        links=tuple(dict.fromkeys((*served.links, *own.links))),
+        notes=(*served.notes, *own.notes),
+    )
 
 
 RUNS = Command(
@@ -125,10 +163,15 @@ RUNS = Command(
             metavar="FILE",
             help="MLflow's SQLite file; else the one in MLFLOW_TRACKING_URI.",
         ),
+        Option(
+            "--lineage",
+            help="Follow the checkpoints that its runs wrote and loaded to other runs.",
+        ),
     ),
     examples=(
         ("lattice runs 12345", "the runs of an allocation"),
         ("lattice runs --name resnet-7", "which allocations had this run"),
+        ("lattice runs 12345 --lineage", "which runs its checkpoints came from and went to"),
         ("lattice runs @last --mlflow /scratch/alice/mlflow.db", "from a file, too"),
     ),
     permission="any role, for your own and what is shared with you",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lattice.domain.allocation import Allocation
+from lattice.domain.checkpoint_lineage import RunLineage
 from lattice.domain.source import Source
 from lattice.domain.training_run import TrainingRun
 
@@ -17,3 +18,5 @@ class RunList:
     sources: tuple[Source, ...]
     allocation: Allocation | None = None
     """The one that was asked about: what runs in other stores are compared with."""
+    lineage: RunLineage | None = None
+    """Set if it was asked for."""

@@ -8,11 +8,19 @@ from typing import Annotated
 
 from lattice.base.call import Call
 from lattice.base.operation import FieldRule, Operation
-from lattice.domain.request_fields import AllocationRequest
+from lattice.domain.request_fields import Reference
 from lattice.domain.training_run import LONGEST_NAME
 from lattice.features.runs.model import RunList
 
 _SERVICE = "lattice.v1.RunService/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRunsRequest:
+    """Names the allocation. With `lineage` the checkpoints of its runs are followed."""
+
+    id: Reference
+    lineage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +34,10 @@ LIST_RUNS = Operation(
     rpc=_SERVICE + "ListRuns",
     method="GET",
     path="/allocations/{id}/runs",
-    request=AllocationRequest,
+    request=ListRunsRequest,
     answer=RunList,
+    # A lineage looks up several allocations, and each may wait for slurmdbd.
+    timeout_s=30.0,
 )
 FIND_RUNS = Operation(
     rpc=_SERVICE + "FindRuns",
@@ -40,9 +50,12 @@ FIND_RUNS = Operation(
 )
 
 
-def list_runs(reference: str) -> Call[RunList]:
-    """List the training runs of an allocation."""
-    return LIST_RUNS.call(AllocationRequest(id=reference))
+def list_runs(reference: str, *, lineage: bool = False) -> Call[RunList]:
+    """List the training runs of an allocation.
+
+    With `lineage` the checkpoints that they wrote and loaded are followed to other runs.
+    """
+    return LIST_RUNS.call(ListRunsRequest(id=reference, lineage=lineage))
 
 
 def find_runs(name: str) -> Call[RunList]:

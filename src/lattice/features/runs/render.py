@@ -9,6 +9,7 @@ from lattice.base.moment import duration, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, table
 from lattice.base.text import inert
+from lattice.domain.checkpoint_lineage import SHORT, RunLineage
 from lattice.domain.training_run import RUNNING, TrainingRun
 
 _COLOURS = {"finished": "green", "failed": "red", "killed": "red", RUNNING: "cyan"}
@@ -22,6 +23,39 @@ def run_table(runs: Sequence[TrainingRun], style: Style, now: datetime) -> str:
     columns += [Column("ALLOCATION"), Column("ATTEMPTS"), Column("STARTED")]
     columns += [Column("TIME", right=True), Column("NEWEST VALUES", least=8), Column("ID")]
     return table(columns, [_row(each, style, now) for each in runs], style)
+
+
+def lineage_text(lineage: RunLineage, style: Style, now: datetime) -> str:
+    """Runs that are connected by checkpoints, the oldest first, and what is odd about them."""
+    columns = [Column("RUN", least=6), Column("ALLOCATION"), Column("STATUS"), Column("STARTED")]
+    columns += [Column("LOADED", least=12), Column("WROTE", least=12), Column("ID")]
+    names = {each.id: inert(each.name) or inert(each.id) for each in lineage.runs}
+    rows = [_lineage_row(each, lineage, names, style, now) for each in lineage.runs]
+    return table(columns, rows, style) + "".join(f"— {inert(each)}\n" for each in lineage.notes)
+
+
+def _lineage_row(
+    run: TrainingRun, lineage: RunLineage, names: dict[str, str], style: Style, now: datetime
+) -> list[Cell]:
+    loaded = []
+    for checksum in run.loaded:
+        wrote = [
+            names.get(each.saved_by, each.saved_by)
+            for each in lineage.links
+            if (each.loaded_by, each.checksum) == (run.id, checksum)
+        ]
+        source = f" of {', '.join(wrote)}" if wrote else ""
+        loaded.append(checksum[:SHORT] + source)
+    status = inert(run.status)
+    return [
+        inert(run.name) or "—",
+        inert(run.allocation.partition("@")[0]),
+        (status, _COLOURS.get(status, "")),
+        moment(run.started, style, now),
+        ", ".join(loaded) or "—",
+        ", ".join(each[:SHORT] for each in run.saved) or "—",
+        inert(run.id),
+    ]
 
 
 def _row(run: TrainingRun, style: Style, now: datetime) -> list[Cell]:

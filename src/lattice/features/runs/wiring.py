@@ -11,7 +11,9 @@ from lattice.foundation.wiring import Wiring
 
 def bindings(service: RunService) -> tuple[AnyBinding, ...]:
     return (
-        LIST_RUNS.to(lambda actor, asked: service.of_allocation(actor, asked.id)),
+        LIST_RUNS.to(
+            lambda actor, asked: service.of_allocation(actor, asked.id, lineage=asked.lineage)
+        ),
         FIND_RUNS.to(lambda actor, asked: service.named(actor, asked.name)),
     )
 

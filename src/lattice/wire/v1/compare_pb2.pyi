@@ -62,6 +62,7 @@ class Comparison(_message.Message):
     PARTINGS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    TRAININGS_FIELD_NUMBER: _builtins.int
     align: _builtins.str
     @_builtins.property
     def taken(self) -> _timestamp_pb2.Timestamp: ...
@@ -75,6 +76,10 @@ class Comparison(_message.Message):
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]: ...
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def trainings(self) -> Global___TrainingComparison:
+        """Unset if the site has no run store."""
+
     def __init__(
         self,
         *,
@@ -85,10 +90,11 @@ class Comparison(_message.Message):
         partings: _abc.Iterable[Global___FirstParting] | None = ...,
         settings: _abc.Iterable[Global___Setting] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
+        trainings: Global___TrainingComparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["taken", b"taken"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["taken", b"taken", "trainings", b"trainings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["align", b"align", "metrics", b"metrics", "notes", b"notes", "partings", b"partings", "runs", b"runs", "settings", b"settings", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["align", b"align", "metrics", b"metrics", "notes", b"notes", "partings", b"partings", "runs", b"runs", "settings", b"settings", "taken", b"taken", "trainings", b"trainings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -113,6 +119,9 @@ class ComparedRun(_message.Message):
     LENGTH_S_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    SUBMITTED_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     allocation: _builtins.str
     id: _builtins.str
@@ -124,6 +133,9 @@ class ComparedRun(_message.Message):
     nodes: _builtins.str
     node_count: _builtins.int
     length_s: _builtins.float
+    job_id: _builtins.int
+    """Training runs are found by these three."""
+    cluster: _builtins.str
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -136,6 +148,8 @@ class ComparedRun(_message.Message):
     def kept(self) -> _timestamp_pb2.Timestamp:
         """When its summary was written, where the numbers come from that."""
 
+    @_builtins.property
+    def submitted(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -154,10 +168,13 @@ class ComparedRun(_message.Message):
         length_s: _builtins.float = ...,
         origin: Global___ComparedOrigin | None = ...,
         kept: _timestamp_pb2.Timestamp | None = ...,
+        job_id: _builtins.int = ...,
+        cluster: _builtins.str = ...,
+        submitted: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "kept", b"kept", "origin", b"origin", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "kept", b"kept", "origin", b"origin", "started", b"started", "submitted", b"submitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempt", b"attempt", "attempts", b"attempts", "ended", b"ended", "id", b"id", "kept", b"kept", "label", b"label", "length_s", b"length_s", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "origin", b"origin", "started", b"started", "state", b"state", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempt", b"attempt", "attempts", b"attempts", "cluster", b"cluster", "ended", b"ended", "id", b"id", "job_id", b"job_id", "kept", b"kept", "label", b"label", "length_s", b"length_s", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "origin", b"origin", "started", b"started", "state", b"state", "submitted", b"submitted", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -562,3 +579,320 @@ class SettingValue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___SettingValue: _TypeAlias = SettingValue  # noqa: Y015
+
+@_typing.final
+class TrainingComparison(_message.Message):
+    """The training runs of the allocations, on one axis with what was measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    PARTINGS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComparedTraining]: ...
+    @_builtins.property
+    def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
+        """Those that differ."""
+
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoggedComparison]: ...
+    @_builtins.property
+    def partings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrainingParting]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___ComparedTraining] | None = ...,
+        parameters: _abc.Iterable[Global___Setting] | None = ...,
+        metrics: _abc.Iterable[Global___LoggedComparison] | None = ...,
+        partings: _abc.Iterable[Global___TrainingParting] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "notes", b"notes", "parameters", b"parameters", "partings", b"partings", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrainingComparison: _TypeAlias = TrainingComparison  # noqa: Y015
+
+@_typing.final
+class ComparedTraining(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    EXPERIMENT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    id: _builtins.str
+    name: _builtins.str
+    experiment: _builtins.str
+    status: _builtins.str
+    reason: _builtins.str
+    """Why there is none, or why nothing of it can be compared."""
+    others: _builtins.int
+    """Further runs of the allocation, which are not compared."""
+    epochs: _builtins.int
+    """Unset if it logs no metric `epoch`."""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        experiment: _builtins.str = ...,
+        status: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        others: _builtins.int = ...,
+        epochs: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epochs", b"_epochs", "epochs", b"epochs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epochs", b"_epochs", "epochs", b"epochs", "experiment", b"experiment", "id", b"id", "label", b"label", "name", b"name", "others", b"others", "reason", b"reason", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__epochs: _TypeAlias = _typing.Literal["epochs"]  # noqa: Y015
+    _WhichOneofArgType__epochs: _TypeAlias = _typing.Literal["_epochs", b"_epochs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epochs) -> _WhichOneofReturnType__epochs | None: ...
+
+Global___ComparedTraining: _TypeAlias = ComparedTraining  # noqa: Y015
+
+@_typing.final
+class LoggedComparison(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    unit: _builtins.str
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoggedDifference]:
+        """One a run but the baseline."""
+
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoggedLine]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        unit: _builtins.str = ...,
+        differences: _abc.Iterable[Global___LoggedDifference] | None = ...,
+        lines: _abc.Iterable[Global___LoggedLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["differences", b"differences", "lines", b"lines", "name", b"name", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoggedComparison: _TypeAlias = LoggedComparison  # noqa: Y015
+
+@_typing.final
+class LoggedDifference(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    BASELINE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SURENESS_FIELD_NUMBER: _builtins.int
+    PARTING_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    axis: _builtins.str
+    """epoch or step"""
+    baseline: _builtins.float
+    """Means over the epochs or steps that both have."""
+    value: _builtins.float
+    reason: _builtins.str
+    sureness: _builtins.str
+    @_builtins.property
+    def change(self) -> Global___Change: ...
+    @_builtins.property
+    def parting(self) -> Global___EpochParting: ...
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        axis: _builtins.str | None = ...,
+        baseline: _builtins.float | None = ...,
+        value: _builtins.float | None = ...,
+        change: Global___Change | None = ...,
+        reason: _builtins.str = ...,
+        sureness: _builtins.str = ...,
+        parting: Global___EpochParting | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_axis", b"_axis", "_baseline", b"_baseline", "_value", b"_value", "axis", b"axis", "baseline", b"baseline", "change", b"change", "parting", b"parting", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_axis", b"_axis", "_baseline", b"_baseline", "_value", b"_value", "axis", b"axis", "baseline", b"baseline", "change", b"change", "label", b"label", "parting", b"parting", "reason", b"reason", "sureness", b"sureness", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__axis: _TypeAlias = _typing.Literal["axis"]  # noqa: Y015
+    _WhichOneofArgType__axis: _TypeAlias = _typing.Literal["_axis", b"_axis"]  # noqa: Y015
+    _WhichOneofReturnType__baseline: _TypeAlias = _typing.Literal["baseline"]  # noqa: Y015
+    _WhichOneofArgType__baseline: _TypeAlias = _typing.Literal["_baseline", b"_baseline"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__axis) -> _WhichOneofReturnType__axis | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__baseline) -> _WhichOneofReturnType__baseline | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___LoggedDifference: _TypeAlias = LoggedDifference  # noqa: Y015
+
+@_typing.final
+class EpochParting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    at: _builtins.int
+    whole: _builtins.bool
+    """They differ from the first one on."""
+    reason: _builtins.str
+    """Why nothing measured stands there."""
+    @_builtins.property
+    def since(self) -> Global___Change: ...
+    @_builtins.property
+    def beside(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredChange]:
+        """What was measured and parted there, too, the clearest first."""
+
+    def __init__(
+        self,
+        *,
+        at: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        since: Global___Change | None = ...,
+        beside: _abc.Iterable[Global___MeasuredChange] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "beside", b"beside", "reason", b"reason", "since", b"since", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpochParting: _TypeAlias = EpochParting  # noqa: Y015
+
+@_typing.final
+class MeasuredChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    unit: _builtins.str
+    at: _builtins.int
+    @_builtins.property
+    def change(self) -> Global___Change: ...
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        unit: _builtins.str = ...,
+        at: _builtins.int = ...,
+        change: Global___Change | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "change", b"change", "metric", b"metric", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredChange: _TypeAlias = MeasuredChange  # noqa: Y015
+
+@_typing.final
+class LoggedLine(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    axis: _builtins.str
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoggedPoint]: ...
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        axis: _builtins.str | None = ...,
+        points: _abc.Iterable[Global___LoggedPoint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_axis", b"_axis", "axis", b"axis"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_axis", b"_axis", "axis", b"axis", "label", b"label", "points", b"points"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__axis: _TypeAlias = _typing.Literal["axis"]  # noqa: Y015
+    _WhichOneofArgType__axis: _TypeAlias = _typing.Literal["_axis", b"_axis"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__axis) -> _WhichOneofReturnType__axis | None: ...
+
+Global___LoggedLine: _TypeAlias = LoggedLine  # noqa: Y015
+
+@_typing.final
+class LoggedPoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    at: _builtins.int
+    value: _builtins.float
+    def __init__(
+        self,
+        *,
+        at: _builtins.int = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoggedPoint: _TypeAlias = LoggedPoint  # noqa: Y015
+
+@_typing.final
+class TrainingParting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    axis: _builtins.str
+    at: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        axis: _builtins.str = ...,
+        at: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "axis", b"axis", "label", b"label", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrainingParting: _TypeAlias = TrainingParting  # noqa: Y015

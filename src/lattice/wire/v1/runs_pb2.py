@@ -28,7 +28,7 @@ from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 from lattice.wire.v1 import training_pb2 as lattice_dot_v1_dot_training__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15lattice/v1/runs.proto\x12\nlattice.v1\x1a\x1clattice/v1/allocations.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\x1a\x19lattice/v1/training.proto\"\x1d\n\x0fListRunsRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1f\n\x0f\x46indRunsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x81\x01\n\x07RunList\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.lattice.v1.TrainingRun\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\x12*\n\nallocation\x18\x03 \x01(\x0b\x32\x16.lattice.v1.Allocation2\x94\x01\n\nRunService\x12\x42\n\x08ListRuns\x12\x1b.lattice.v1.ListRunsRequest\x1a\x13.lattice.v1.RunList\"\x04\x98\xe5\x18\x18\x12\x42\n\x08\x46indRuns\x12\x1b.lattice.v1.FindRunsRequest\x1a\x13.lattice.v1.RunList\"\x04\x98\xe5\x18\x18\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15lattice/v1/runs.proto\x12\nlattice.v1\x1a\x1clattice/v1/allocations.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\x1a\x19lattice/v1/training.proto\".\n\x0fListRunsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07lineage\x18\x02 \x01(\x08\"\x1f\n\x0f\x46indRunsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xaa\x01\n\x07RunList\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.lattice.v1.TrainingRun\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\x12*\n\nallocation\x18\x03 \x01(\x0b\x32\x16.lattice.v1.Allocation\x12\'\n\x07lineage\x18\x04 \x01(\x0b\x32\x16.lattice.v1.RunLineage\"m\n\nRunLineage\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.lattice.v1.TrainingRun\x12)\n\x05links\x18\x02 \x03(\x0b\x32\x1a.lattice.v1.CheckpointLink\x12\r\n\x05notes\x18\x03 \x03(\t\"G\n\x0e\x43heckpointLink\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\t\x12\x10\n\x08saved_by\x18\x02 \x01(\t\x12\x11\n\tloaded_by\x18\x03 \x01(\t2\x94\x01\n\nRunService\x12\x42\n\x08ListRuns\x12\x1b.lattice.v1.ListRunsRequest\x1a\x13.lattice.v1.RunList\"\x04\x98\xe5\x18\x18\x12\x42\n\x08\x46indRuns\x12\x1b.lattice.v1.FindRunsRequest\x1a\x13.lattice.v1.RunList\"\x04\x98\xe5\x18\x18\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,11 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['FindRuns']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['FindRuns']._serialized_options = b'\230\345\030\030'
   _globals['_LISTRUNSREQUEST']._serialized_start=145
-  _globals['_LISTRUNSREQUEST']._serialized_end=174
-  _globals['_FINDRUNSREQUEST']._serialized_start=176
-  _globals['_FINDRUNSREQUEST']._serialized_end=207
-  _globals['_RUNLIST']._serialized_start=210
-  _globals['_RUNLIST']._serialized_end=339
-  _globals['_RUNSERVICE']._serialized_start=342
-  _globals['_RUNSERVICE']._serialized_end=490
+  _globals['_LISTRUNSREQUEST']._serialized_end=191
+  _globals['_FINDRUNSREQUEST']._serialized_start=193
+  _globals['_FINDRUNSREQUEST']._serialized_end=224
+  _globals['_RUNLIST']._serialized_start=227
+  _globals['_RUNLIST']._serialized_end=397
+  _globals['_RUNLINEAGE']._serialized_start=399
+  _globals['_RUNLINEAGE']._serialized_end=508
+  _globals['_CHECKPOINTLINK']._serialized_start=510
+  _globals['_CHECKPOINTLINK']._serialized_end=581
+  _globals['_RUNSERVICE']._serialized_start=584
+  _globals['_RUNSERVICE']._serialized_end=732
 # @@protoc_insertion_point(module_scope)

@@ -26,15 +26,19 @@ class ListRunsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    lineage: _builtins.bool
+    """Follow their checkpoints to other runs."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        lineage: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "lineage", b"lineage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -66,6 +70,7 @@ class RunList(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     ALLOCATION_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_training_pb2.TrainingRun]: ...
     @_builtins.property
@@ -76,17 +81,81 @@ class RunList(_message.Message):
     def allocation(self) -> _allocations_pb2.Allocation:
         """The one that was asked about."""
 
+    @_builtins.property
+    def lineage(self) -> Global___RunLineage:
+        """Set if it was asked for."""
+
     def __init__(
         self,
         *,
         runs: _abc.Iterable[_training_pb2.TrainingRun] | None = ...,
         sources: _abc.Iterable[_source_pb2.Source] | None = ...,
         allocation: _allocations_pb2.Allocation | None = ...,
+        lineage: Global___RunLineage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "lineage", b"lineage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "runs", b"runs", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "lineage", b"lineage", "runs", b"runs", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunList: _TypeAlias = RunList  # noqa: Y015
+
+@_typing.final
+class RunLineage(_message.Message):
+    """Runs that are connected by checkpoints, the oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_training_pb2.TrainingRun]: ...
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointLink]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is missing or can't be true."""
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[_training_pb2.TrainingRun] | None = ...,
+        links: _abc.Iterable[Global___CheckpointLink] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links", "notes", b"notes", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunLineage: _TypeAlias = RunLineage  # noqa: Y015
+
+@_typing.final
+class CheckpointLink(_message.Message):
+    """One run loaded what another one wrote. Both by their ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    SAVED_BY_FIELD_NUMBER: _builtins.int
+    LOADED_BY_FIELD_NUMBER: _builtins.int
+    checksum: _builtins.str
+    saved_by: _builtins.str
+    loaded_by: _builtins.str
+    def __init__(
+        self,
+        *,
+        checksum: _builtins.str = ...,
+        saved_by: _builtins.str = ...,
+        loaded_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "loaded_by", b"loaded_by", "saved_by", b"saved_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointLink: _TypeAlias = CheckpointLink  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/training.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\x02\n\x0bTrainingRun\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nexperiment\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\x12+\n\x07started\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nallocation\x18\x08 \x01(\t\x12\x10\n\x08\x61ttempts\x18\t \x03(\r\x12&\n\x07metrics\x18\n \x03(\x0b\x32\x15.lattice.v1.RunMetric\x12\x0c\n\x04link\x18\x0b \x01(\t\"`\n\tRunMetric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12(\n\x04time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19lattice/v1/training.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n\x0bTrainingRun\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nexperiment\x18\x03 \x01(\t\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\x12+\n\x07started\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nallocation\x18\x08 \x01(\t\x12\x10\n\x08\x61ttempts\x18\t \x03(\r\x12&\n\x07metrics\x18\n \x03(\x0b\x32\x15.lattice.v1.RunMetric\x12\x0c\n\x04link\x18\x0b \x01(\t\x12\r\n\x05saved\x18\x0c \x03(\t\x12\x0e\n\x06loaded\x18\r \x03(\t\"`\n\tRunMetric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12(\n\x04time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lattice.wire.v1.training_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRAININGRUN']._serialized_start=75
-  _globals['_TRAININGRUN']._serialized_end=344
-  _globals['_RUNMETRIC']._serialized_start=346
-  _globals['_RUNMETRIC']._serialized_end=442
+  _globals['_TRAININGRUN']._serialized_end=375
+  _globals['_RUNMETRIC']._serialized_start=377
+  _globals['_RUNMETRIC']._serialized_end=473
 # @@protoc_insertion_point(module_scope)

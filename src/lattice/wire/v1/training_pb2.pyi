@@ -34,6 +34,8 @@ class TrainingRun(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
+    SAVED_FIELD_NUMBER: _builtins.int
+    LOADED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     experiment: _builtins.str
@@ -54,6 +56,12 @@ class TrainingRun(_message.Message):
 
     @_builtins.property
     def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMetric]: ...
+    @_builtins.property
+    def saved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """SHA-256 sums of the checkpoints that it says it wrote, and of those it began with."""
+
+    @_builtins.property
+    def loaded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -68,10 +76,12 @@ class TrainingRun(_message.Message):
         attempts: _abc.Iterable[_builtins.int] | None = ...,
         metrics: _abc.Iterable[Global___RunMetric] | None = ...,
         link: _builtins.str = ...,
+        saved: _abc.Iterable[_builtins.str] | None = ...,
+        loaded: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempts", b"attempts", "ended", b"ended", "experiment", b"experiment", "id", b"id", "link", b"link", "metrics", b"metrics", "name", b"name", "started", b"started", "status", b"status", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "attempts", b"attempts", "ended", b"ended", "experiment", b"experiment", "id", b"id", "link", b"link", "loaded", b"loaded", "metrics", b"metrics", "name", b"name", "saved", b"saved", "started", b"started", "status", b"status", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

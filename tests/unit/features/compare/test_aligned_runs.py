@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lattice.features.compare.model import Comparison, MetricComparison, Sureness
 from lattice.features.compare.service.series import MOST_SAMPLES
-from lattice.features.compare.service.statistics.track import Track, on_grid, together, track_of
+from lattice.features.compare.statistics.track import Track, on_grid, together, track_of
 from tests.unit.features.compare.runs import CPU, Course, Site, course, noise
 
 METRIC = "gpu_utilization"

@@ -15,9 +15,9 @@ from lattice.features.compare.service.metric_comparison import (
     TOO_SHORT,
     steady_from,
 )
-from lattice.features.compare.service.statistics import student
-from lattice.features.compare.service.statistics.divergence import parts_at
-from lattice.features.compare.service.statistics.mean_difference import (
+from lattice.features.compare.statistics import student
+from lattice.features.compare.statistics.divergence import parts_at
+from lattice.features.compare.statistics.mean_difference import (
     LEAST_SAMPLES,
     MeanLevel,
     adjusted,
@@ -25,7 +25,7 @@ from lattice.features.compare.service.statistics.mean_difference import (
     level_of,
     variance_of_mean,
 )
-from lattice.features.compare.service.statistics.track import (
+from lattice.features.compare.statistics.track import (
     Track,
     on_grid,
     together,

@@ -49,10 +49,11 @@ class Site:
     def job(self, job_id: int, user: str, account: str, **more: object) -> object:
         return allocation(job_id, user, account, submitted=self.began, **more)
 
-    def run(self, name: str, job_id: int, *, user: str = "alice") -> None:
+    def run(self, name: str, job_id: int, *, user: str = "alice", **more: str) -> None:
         started = self.began + timedelta(minutes=1 + len(self.store.runs))
         tags = {"slurm.job.id": str(job_id), "slurm.cluster.name": "lab"}
-        self.store.add(name, tags, started, user=user)
+        checkpoints = {f"checkpoint.{each}.sha256": text for each, text in more.items()}
+        self.store.add(name, tags | checkpoints, started, user=user)
 
     @property
     def foundation(self) -> Foundation:
@@ -103,6 +104,70 @@ async def test_a_name_finds_only_runs_whose_allocation_the_caller_may_see() -> N
     assert [each.allocation.partition("@")[0] for each in own.runs] == ["42"]
     every = await site.service.named(ADMIN, "fit")
     assert [each.allocation.partition("@")[0] for each in every.runs] == ["43", "42"]
+
+
+def chained() -> Site:
+    """alice's 42 wrote a, bob's 43 loaded it and wrote b, alice's 44 loaded b."""
+    site = Site()
+    site.scheduler.allocations.append(site.job(44, "alice", "research"))
+    first, second = "a" * 64, "b" * 64
+    site.run("one", 42, saved=first)
+    site.run("two", 43, user="bob", loaded=first, saved=second)
+    site.run("three", 44, loaded=second)
+    return site
+
+
+@pytest.mark.spec("RUN-2", "AUTH-12")
+async def test_a_lineage_names_only_runs_whose_job_the_caller_may_see() -> None:
+    own = (await chained().service.of_allocation(ALICE, "44", lineage=True)).lineage
+    assert own is not None
+    assert [each.name for each in own.runs] == ["three"]
+    assert own.notes == ("No run that you may see wrote bbbbbbbbbbbb, which three loaded.",)
+    none = Site()
+    none.scheduler.allocations.append(none.job(44, "alice", "research"))
+    none.run("three", 44, loaded="b" * 64)
+    missing = (await none.service.of_allocation(ALICE, "44", lineage=True)).lineage
+    assert missing is not None
+    assert missing.notes == own.notes
+    every = (await chained().service.of_allocation(ADMIN, "44", lineage=True)).lineage
+    assert every is not None
+    assert [each.name for each in every.runs] == ["one", "two", "three"]
+    assert len(every.links) == 2
+
+
+@pytest.mark.spec("AUTH-7")
+async def test_every_owner_in_a_lineage_is_shown_who_asked() -> None:
+    site = chained()
+    base = site.foundation
+    service = RunService(base.measurements, base.runs, base.limits)
+    await service.of_allocation(ADMIN, "44", lineage=True)
+    for job in site.scheduler.allocations:
+        (record,) = await base.reads.of((job,))
+        assert record.reader == "root"
+
+
+async def test_a_store_that_falls_silent_ends_a_lineage_with_the_reason() -> None:
+    site = chained()
+    site.store.reason_of["checkpoint.saved.sha256"] = "it answered 503"
+    found = (await site.service.of_allocation(ALICE, "44", lineage=True)).lineage
+    assert found is not None
+    assert found.notes == ("MLflow does not answer: it answered 503.",)
+    assert [each.name for each in found.runs] == ["three"]
+
+
+async def test_a_lineage_is_made_only_where_it_is_asked_for() -> None:
+    site = chained()
+    assert (await site.service.of_allocation(ALICE, "44")).lineage is None
+    assert len(site.store.asked) == 1
+
+
+async def test_a_checkpoint_that_many_jobs_claim_looks_up_ten() -> None:
+    site = chained()
+    for number in range(3 * MOST_ALLOCATIONS):
+        site.run("claim", 200 + number, user="bob", saved="b" * 64)
+    found = (await site.service.of_allocation(ALICE, "44", lineage=True)).lineage
+    assert found is not None
+    assert "Runs of more than 10 allocations have these checkpoints." in found.notes
 
 
 @pytest.mark.spec("AUTH-7")

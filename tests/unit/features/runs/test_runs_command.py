@@ -141,3 +141,51 @@ def test_without_a_job_the_option_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_says_what_to_do() -> None:
     shell = run("12345", routes={"/v1/allocations/12345/runs": answer()})
     assert "--mlflow FILE" in shell.notes[0]
+
+
+def lineage(*runs: dict[str, Any], links: Any = (), notes: Any = ()) -> dict[str, Any]:
+    return {"runs": list(runs), "links": list(links), "notes": list(notes)}
+
+
+@pytest.mark.spec("RUN-2")
+def test_a_lineage_shows_who_wrote_what_was_loaded() -> None:
+    wrote = RUN | {"id": "r0", "name": "pre", "saved": ["a" * 64], "loaded": []}
+    loaded = RUN | {"saved": [], "loaded": ["a" * 64]}
+    link = {"checksum": "a" * 64, "saved_by": "r0", "loaded_by": "r1"}
+    chain = lineage(wrote, loaded, links=[link], notes=["A note\x1b[2J."])
+    shell = run(
+        "12345", "--lineage", routes={"/v1/allocations/12345/runs": answer(RUN, lineage=chain)}
+    )
+    assert dict(shell.calls[0].params)["lineage"] == "true"
+    _, first, second, note = shell.out.splitlines()
+    assert "aaaaaaaaaaaa" in first
+    assert "aaaaaaaaaaaa of pre" in second
+    assert note.startswith("— A note")
+    assert "\x1b" not in shell.out
+
+
+def test_a_lineage_takes_an_allocation() -> None:
+    with pytest.raises(UsageError):
+        run("--name", "fit", "--lineage", routes={})
+
+
+@pytest.mark.spec("RUN-2")
+def test_a_lineage_in_a_file_leads_to_other_jobs(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as base:
+        base.executescript(
+            f"INSERT INTO tags VALUES ('checkpoint.loaded.sha256', '{'a' * 64}', 'r2'),"
+            f" ('checkpoint.saved.sha256', '{'a' * 64}', 'r9'),"
+            f" ('checkpoint.saved.sha256', '{'a' * 64}', 'r8'),"
+            " ('slurm.job.id', '777', 'r8'), ('slurm.job.id', '12346', 'r9');"
+            "INSERT INTO runs VALUES ('r9', 'pre', 'alice', 'FINISHED', 1794749450000, NULL,"
+            " 'active', 1), ('r8', 'foreign', 'bob', 'FINISHED', 1794749450000, NULL, 'active', 1);"
+        )
+        base.commit()
+    other = allocation() | {"id": "12346", "job_id": 12346}
+    routes = {
+        "/v1/allocations/12345/runs": answer(lineage=lineage()),
+        "/v1/allocations/12346/runs": answer() | {"allocation": other},
+    }
+    shell = run("12345", "--lineage", "--mlflow", str(file), routes=routes)
+    assert "aaaaaaaaaaaa of pre" in shell.out
+    assert "foreign" not in shell.out

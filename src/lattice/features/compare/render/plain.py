@@ -28,6 +28,13 @@ from lattice.features.compare.render.sentences import (
     unset_lines,
     unsteady_lines,
 )
+from lattice.features.compare.render.training import (
+    has_runs,
+    silent_lines,
+    training_notes,
+    training_sentences,
+    training_tables,
+)
 
 _COLOURS = {Sureness.SURE: "yellow", Sureness.LIKELY: "yellow", Sureness.UNKNOWN: "dim"}
 
@@ -38,6 +45,11 @@ def comparison_text(
     """Return the whole text, with one plot per metric or only for the most important one."""
     parts = [_heads(comparison, style, now), "\n"]
     parts += [_lines(each, style, colour="bold") for each in sentences(comparison, style)]
+    trainings = comparison.trainings
+    trained = trainings if trainings is not None and has_runs(trainings) else None
+    if trained is not None:
+        parting = training_sentences(trained, style)
+        parts += [_lines(each, style, colour="bold") for each in parting]
     if comparison.metrics:
         parts += ["\n", _table(comparison, style)]
         below = [*missing_lines(comparison), *unsteady_lines(comparison)]
@@ -48,6 +60,11 @@ def comparison_text(
     for row in comparison.metrics if every_plot else _most_telling(comparison):
         drawn = plot(comparison, row, style)
         parts += ["\n", drawn] if drawn else []
+    if trained is not None:
+        parts += ["\n", training_tables(trained, style)]
+        parts += [_lines(each, style, colour="dim") for each in training_notes(trained)]
+    elif trainings is not None:
+        parts += [_lines(each, style, colour="dim") for each in silent_lines(trainings)]
     parts += ["\n", _settings(comparison, style)]
     parts += [_lines(each, style, colour="dim") for each in unset_lines(comparison)]
     parts += [_lines(each, style, colour="dim") for each in comparison.notes]

@@ -35,6 +35,7 @@ from lattice.features.compare.model import (
 from lattice.features.compare.service.metric_comparison import KnownRun, compared
 from lattice.features.compare.service.series import RunSeries, SeriesSource
 from lattice.features.compare.service.settings import settings_of
+from lattice.features.compare.service.trainings import TrainedJob, TrainingSource
 
 IsSensitive = Callable[[Allocation], bool]
 
@@ -52,11 +53,13 @@ class CompareService:
         self,
         finder: RunFinder,
         series: SeriesSource,
+        trainings: TrainingSource,
         clock: Clock,
         limits: CallerLimits | None = None,
     ) -> None:
         self._finder = finder
         self._series = series
+        self._trainings = trainings
         self._clock = clock
         self._limits = limits
 
@@ -78,6 +81,12 @@ class CompareService:
         # Many long runs take a second of computing, so it runs in a thread.
         comparisons, partings = await asyncio.to_thread(compared, labelled, metrics)
         runs = tuple(map(self._run, ascii_uppercase, entered, known))
+        trainings = await self._trainings.compared(
+            [
+                TrainedJob(run.label, each.job, series.tracks, series.origin.reason)
+                for run, each, series in zip(runs, entered, known, strict=True)
+            ]
+        )
         return Comparison(
             taken=self._clock.now(),
             align=query.align,
@@ -86,6 +95,7 @@ class CompareService:
             partings=partings,
             settings=settings_of([each.job for each in entered]),
             notes=_notes(runs, comparisons, [each for each in wanted if each not in metrics]),
+            trainings=trainings,
         )
 
     def _run(self, label: str, entered: Entered, series: RunSeries) -> ComparedRun:
@@ -108,6 +118,9 @@ class CompareService:
             length_s=max(0.0, (until - attempt.started).total_seconds()),
             origin=series.origin,
             kept=series.written,
+            job_id=allocation.job_id,
+            cluster=allocation.cluster,
+            submitted=allocation.first_submitted or allocation.submitted,
         )
 
 

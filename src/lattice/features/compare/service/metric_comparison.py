@@ -23,10 +23,9 @@ from lattice.features.compare.model import (
     RunDifference,
     RunLevel,
     RunLine,
-    Sureness,
 )
-from lattice.features.compare.service.statistics.divergence import first_step, parts_at
-from lattice.features.compare.service.statistics.mean_difference import (
+from lattice.features.compare.statistics.divergence import first_step, parts_at
+from lattice.features.compare.statistics.mean_difference import (
     LEAST_SAMPLES,
     Difference,
     MeanLevel,
@@ -34,7 +33,8 @@ from lattice.features.compare.service.statistics.mean_difference import (
     difference,
     level_of,
 )
-from lattice.features.compare.service.statistics.track import Track, on_grid, together
+from lattice.features.compare.statistics.track import Track, on_grid, together
+from lattice.features.compare.statistics.verdict import change_of, sureness_of
 
 _LEAST = 2 * LEAST_SAMPLES
 _FAR, _NEAR = 4.0, 2.5
@@ -96,7 +96,6 @@ def _entered(values: Sequence[float], half: int, centre: float, spread: float) -
 
 
 NOT_MEASURED = "not measured in this run"
-_SURE, _LIKELY, _ITS_OWN = 0.01, 0.05, 0.05
 _TOGETHER = 2
 """Metrics that diverge within this many samples of the first count as simultaneous."""
 
@@ -206,31 +205,11 @@ def _run_difference(
     under = baseline.level.mean if baseline.level is not None else 0.0
     return RunDifference(
         label=runs[at].label,
-        change=_change(found),
-        sureness=_sureness(found.chance, chance),
+        change=change_of(found),
+        sureness=sureness_of(found.chance, chance),
         smallest=found.smallest,
         smallest_percent=100.0 * found.smallest / under if found.percent is not None else None,
         parting=_parting(baseline, other, tests),
-    )
-
-
-def _sureness(its_own: float, among_all: float) -> Sureness:
-    if among_all < _SURE:
-        return Sureness.SURE
-    if among_all < _LIKELY:
-        return Sureness.LIKELY
-    return Sureness.PERHAPS if its_own < _ITS_OWN else Sureness.NONE_FOUND
-
-
-def _change(found: Difference) -> Change:
-    percent = found.percent
-    return Change(
-        absolute=found.absolute.value,
-        absolute_low=found.absolute.low,
-        absolute_high=found.absolute.high,
-        percent=percent.value if percent is not None else None,
-        percent_low=percent.low if percent is not None else None,
-        percent_high=percent.high if percent is not None else None,
     )
 
 
@@ -267,7 +246,7 @@ def _warm_s(seen: _Seen) -> float:
 
 def _since(left: Sequence[float | None], right: Sequence[float | None]) -> Change | None:
     first, second = level_of(left), level_of(right)
-    return None if first is None or second is None else _change(difference(first, second))
+    return None if first is None or second is None else change_of(difference(first, second))
 
 
 def _line(seen: _Seen, run: KnownRun) -> RunLine:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from lattice.features.compare.service.statistics import student
-from lattice.features.compare.service.statistics.mean_difference import ar1_coefficient, level_of
+from lattice.features.compare.statistics import student
+from lattice.features.compare.statistics.mean_difference import ar1_coefficient, level_of
 
 SURE = 0.01
 """Probability of a false alarm over all tests together."""
@@ -24,7 +24,8 @@ _FITTED = 4
 """Fitting two levels and a time makes neighbours appear less correlated than they are."""
 _AGAIN = 0.2
 """Tests after the first step are stricter, because they would move the time."""
-_LEAST = 10
+LEAST = 10
+"""Values that two series must have in common."""
 _PERSISTS = 0.5
 _LEAST_DF = 3.0
 """With fewer, not even a difference of hundreds of standard errors would count."""
@@ -48,7 +49,7 @@ def parts_at(
         for at, (first, second) in enumerate(zip(baseline, other, strict=False))
         if first is not None and second is not None
     ]
-    if len(apart) < _LEAST:
+    if len(apart) < LEAST:
         return None
     values = [each for _, each in apart]
     chance = SURE / max(tests, 1)
@@ -72,7 +73,7 @@ def _is_away(values: Sequence[float], chance: float) -> bool:
 def first_step(values: Sequence[float], chance: float) -> int | None:
     """Return the earliest step in the level of a series with a p-value below `chance`."""
     found = None
-    while len(values) >= _LEAST:
+    while len(values) >= LEAST:
         step = _largest_step(values)
         if step.chance >= chance:
             break

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lattice.features.compare.service.statistics import student
+from lattice.features.compare.statistics import student
 
 LEAST_SAMPLES = 8
 MAX_COEFFICIENT = 0.97
@@ -142,6 +142,34 @@ def difference(baseline: MeanLevel, other: MeanLevel) -> Difference:
         absolute=Bounded(apart, apart - reach, apart + reach),
         percent=_percent(baseline, other, far),
         chance=_chance(apart, error, df),
+        smallest=(far + student.quantile(POWER, df)) * error,
+        error=error,
+        df=df,
+    )
+
+
+def paired_difference(
+    baseline: Sequence[float | None], other: Sequence[float | None]
+) -> Difference | None:
+    """Return the mean difference of values at the same places, or None for fewer than eight.
+
+    A loss that falls has no level, but its distance from another one has.
+    """
+    pairs = [pair for pair in zip(baseline, other, strict=True) if None not in pair]
+    level = level_of([second - first for first, second in pairs])  # type: ignore[operator]
+    if level is None:
+        return None
+    error, df = math.sqrt(level.variance), math.floor(level.df * 20) / 20 or 1.0
+    far = student.quantile(0.5 + CONFIDENCE / 2, df)
+    absolute = Bounded(level.mean, level.mean - far * error, level.mean + far * error)
+    under = math.fsum(first for first, _ in pairs) / len(pairs)  # type: ignore[misc]
+    share = 100.0 / under if under > 0.0 else 0.0
+    return Difference(
+        absolute=absolute,
+        percent=Bounded(absolute.value * share, absolute.low * share, absolute.high * share)
+        if share
+        else None,
+        chance=_chance(level.mean, error, df),
         smallest=(far + student.quantile(POWER, df)) * error,
         error=error,
         df=df,
