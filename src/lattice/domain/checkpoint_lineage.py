@@ -138,10 +138,10 @@ def _loop(runs: Sequence[TrainingRun], links: Sequence[CheckpointLink]) -> list[
     left = {each.id for each in runs}
     while True:
         inner = [each for each in links if {each.saved_by, each.loaded_by} <= left]
-        kept = {each.saved_by for each in inner} & {each.loaded_by for each in inner}
-        if kept == left:
+        inside = {each.saved_by for each in inner} & {each.loaded_by for each in inner}
+        if inside == left:
             return [each for each in runs if each.id in left]
-        left = kept
+        left = inside
 
 
 def _name(run: TrainingRun) -> str:

@@ -8,7 +8,9 @@ from lattice.base.moment import duration
 from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.features.compare.model import Comparison, MetricComparison, RunLine
-from lattice.features.compare.render.drawing import (
+from lattice.features.compare.render.logged import has_runs, silent_lines, training_sentences
+from lattice.features.compare.render.logged_page import training_part
+from lattice.features.compare.render.markup import (
     Drawn,
     figure,
     html_table,
@@ -24,8 +26,6 @@ from lattice.features.compare.render.sentences import (
     unset_lines,
     unsteady_lines,
 )
-from lattice.features.compare.render.training import has_runs, silent_lines, training_sentences
-from lattice.features.compare.render.training_page import training_part
 
 _STYLE = Style()
 _POLICY = (

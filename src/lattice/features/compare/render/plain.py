@@ -17,6 +17,13 @@ from lattice.features.compare.model import (
     RunDifference,
     Sureness,
 )
+from lattice.features.compare.render.logged import (
+    has_runs,
+    silent_lines,
+    training_notes,
+    training_sentences,
+    training_tables,
+)
 from lattice.features.compare.render.plot import plot
 from lattice.features.compare.render.sentences import (
     interval,
@@ -27,13 +34,6 @@ from lattice.features.compare.render.sentences import (
     size,
     unset_lines,
     unsteady_lines,
-)
-from lattice.features.compare.render.training import (
-    has_runs,
-    silent_lines,
-    training_notes,
-    training_sentences,
-    training_tables,
 )
 
 _COLOURS = {Sureness.SURE: "yellow", Sureness.LIKELY: "yellow", Sureness.UNKNOWN: "dim"}

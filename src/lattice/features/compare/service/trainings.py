@@ -13,7 +13,7 @@ from lattice.features.compare.model import TrainingComparison
 from lattice.features.compare.statistics.track import Track
 from lattice.features.compare.training.choice import chosen, logged_names
 from lattice.features.compare.training.epochs import RunValues
-from lattice.features.compare.training.parting import LoggedRun
+from lattice.features.compare.training.pairs import LoggedRun
 from lattice.features.compare.training.trainings import FoundTraining, training_comparison
 from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 

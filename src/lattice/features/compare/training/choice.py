@@ -11,7 +11,7 @@ _FIRST = (
     *("loss", "learning_rate", "lr", "memory", "vram", "time", "seconds", "throughput"),
     *("per_s", "accuracy", "acc"),
 )
-_SYSTEM = "system/"
+_SYSTEM = "system"
 """MLflow's own samples of the machine: their steps are not those of the training."""
 
 
@@ -39,12 +39,16 @@ def is_epoch(name: str) -> bool:
 def _names(training: TrainingRun | None) -> set[str]:
     if training is None:
         return set()
-    return {each.name for each in training.metrics if not each.name.startswith(_SYSTEM)}
+    return {each.name for each in training.metrics if not _is_of_machine(each.name)}
 
 
 def _reach(run: TrainingRun) -> tuple[int, float]:
-    steps = [each.step for each in run.metrics if not each.name.startswith(_SYSTEM)]
+    steps = [each.step for each in run.metrics if not _is_of_machine(each.name)]
     return max(steps, default=-1), -run.started.timestamp()
+
+
+def _is_of_machine(name: str) -> bool:
+    return name.partition("/")[0] == _SYSTEM
 
 
 def _rank(name: str) -> int:

@@ -1,6 +1,6 @@
 """Puts logged values on the epochs or steps of a run, and measured series beside them. Pure.
 
-The metric `epoch` says which steps are of which epoch. A cell is an epoch or a step; of a long run
+The metric `epoch` says which steps are of which epoch. A cell is an epoch or a step. In a long run
 it is 2, 4, 8, … of them, so that the cells of two runs can be joined. A cell ends with the last
 value of its metric. When the first one began is not known: it has no length.
 """
@@ -64,17 +64,17 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class EpochAxis:
     """A run by its epochs, or by its steps."""
 
     grid: Logged
     """Of the metric whose times are those of the cells."""
     series: Mapping[str, Logged]
 
-    def coarser(self, width: int) -> Axis:
+    def coarser(self, width: int) -> EpochAxis:
         """Join cells of all."""
         series = {name: each.coarser(width) for name, each in self.series.items()}
-        return Axis(self.grid.coarser(width), series)
+        return EpochAxis(self.grid.coarser(width), series)
 
 
 class RunValues:
@@ -103,7 +103,7 @@ class RunValues:
                 placed = ((at, each) for each in own if (at := self._epoch(each.step)) is not None)
                 self._series[TrainingAxis.EPOCH][name] = self._gathered(placed)
 
-    def axis(self, kind: TrainingAxis) -> Axis | None:
+    def axis(self, kind: TrainingAxis) -> EpochAxis | None:
         """Return the run on this axis; None if it has none."""
         series, grid = self._series[kind], self._grid
         if kind is TrainingAxis.STEP:
@@ -111,7 +111,7 @@ class RunValues:
         if grid is None:
             return None
         width = max((each.width for each in series.values()), default=grid.width)
-        return Axis(grid, series).coarser(max(width, grid.width))
+        return EpochAxis(grid, series).coarser(max(width, grid.width))
 
     @property
     def epochs(self) -> int | None:

@@ -12,7 +12,7 @@ from lattice.features.compare.model import ComparedRun, Comparison, TrainingComp
 from lattice.features.compare.statistics.track import Track, track_of
 from lattice.features.compare.training.choice import chosen, logged_names
 from lattice.features.compare.training.epochs import RunValues
-from lattice.features.compare.training.parting import LoggedRun
+from lattice.features.compare.training.pairs import LoggedRun
 from lattice.features.compare.training.trainings import FoundTraining, training_comparison
 from lattice.observe.mlflow_file import MlflowFile
 

@@ -29,7 +29,7 @@ from lattice.features.compare.statistics.mean_difference import (
 )
 from lattice.features.compare.statistics.verdict import change_of, sureness_of
 from lattice.features.compare.training.epochs import seconds_each
-from lattice.features.compare.training.parting import (
+from lattice.features.compare.training.pairs import (
     TOGETHER,
     LoggedRun,
     Pair,

@@ -69,11 +69,11 @@ def _sentence(row: LoggedComparison, one: LoggedDifference, style: Style) -> str
     bounds = logged_interval(change, row.unit, style)
     if row.name in _TIMES:
         article = "An" if _TIMES[row.name] == "epoch" else "A"
-        way = "shorter" if less else "longer"
-        text = f"{article} {_TIMES[row.name]} of {one.label} takes {amount} {way} ({bounds})"
+        direction = "shorter" if less else "longer"
+        text = f"{article} {_TIMES[row.name]} of {one.label} takes {amount} {direction} ({bounds})"
     else:
-        way = "lower" if less else "higher"
-        text = f"{inert(row.name)} of {one.label} is {amount} {way} ({bounds})"
+        direction = "lower" if less else "higher"
+        text = f"{inert(row.name)} of {one.label} is {amount} {direction} ({bounds})"
     parting = one.parting
     if parting is None or one.axis is None:
         return text + "."

@@ -17,7 +17,7 @@ from lattice.features.compare.statistics.mean_difference import Difference, pair
 from lattice.features.compare.statistics.track import Track
 from lattice.features.compare.statistics.verdict import change_of
 from lattice.features.compare.training.epochs import (
-    Axis,
+    EpochAxis,
     Logged,
     RunValues,
     beside,
@@ -89,7 +89,7 @@ def paired(first: LoggedRun, second: LoggedRun) -> Pair | str:
 
 
 def _logged(
-    kind: TrainingAxis, cells: Sequence[int], left: Axis, right: Axis
+    kind: TrainingAxis, cells: Sequence[int], left: EpochAxis, right: EpochAxis
 ) -> dict[str, tuple[Values, Values]]:
     """The times first."""
     first, second = seconds_each(left.grid), seconds_each(right.grid)
@@ -110,7 +110,7 @@ def _means(logged: Logged, cells: Sequence[int]) -> Values:
 def _measured(
     kind: TrainingAxis,
     cells: Sequence[int],
-    axes: tuple[Axis, Axis],
+    axes: tuple[EpochAxis, EpochAxis],
     runs: tuple[LoggedRun, LoggedRun],
 ) -> tuple[dict[Shown, tuple[int, Values, Values]], str]:
     """What both have, or why there is nothing."""

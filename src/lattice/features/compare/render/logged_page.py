@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from lattice.base.style import Style
 from lattice.features.compare.model import LoggedComparison, TrainingComparison
-from lattice.features.compare.render.drawing import Drawn, figure, html_table, html_text, paragraph
-from lattice.features.compare.render.training import (
+from lattice.features.compare.render.logged import (
     logged,
     logged_interval,
     logged_size,
@@ -15,6 +14,7 @@ from lattice.features.compare.render.training import (
     shown_change,
     training_notes,
 )
+from lattice.features.compare.render.markup import Drawn, figure, html_table, html_text, paragraph
 
 _STYLE = Style()
 
