@@ -39,6 +39,7 @@ struct css_set {
 
 /* Open files. */
 struct super_block {
+	unsigned int s_dev;
 	unsigned long s_magic;
 } FOUND_AT_LOAD;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How long each job's reads and writes of files take, and how many TCP segments it sends again.
+ * How long each job's reads and writes of files take, in all and by file system, and how many TCP
+ * segments it sends again.
  *
  * Between the entry and the exit of a system call lies what a program waits, whatever the file
  * system: a disk, NFS, Lustre, FUSE or the page cache. Counted are calls on regular files and block
@@ -31,10 +32,22 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define DEEPEST_GROUP 32
 #define LONGEST_NAME 128
 
+#define DEVICES 8
+
+/* As in lattice/domain/latency.py. */
+struct device_counts {
+	__u64 device; /* of the file system, as the kernel numbers it; 0: free */
+	__u64 calls;
+	__u64 spent_ns;
+	__u64 read_bytes;
+	__u64 write_bytes;
+};
+
 struct counts {
 	__u64 slots[SLOTS];
 	__u64 retransmits;
-	__u64 spare;
+	__u64 elsewhere; /* calls on further file systems than there is room for */
+	struct device_counts devices[DEVICES];
 };
 
 /* By the inode of the job's folder. An entry goes when Slurm removes the folder; the helper makes
@@ -51,6 +64,7 @@ static const struct counts nothing;
 /* What a thread is about. It lives and dies with the thread, so no table of them can be full. */
 struct thread {
 	__u64 began_ns; /* 0: in no call that is timed */
+	__u64 device;   /* of the file that the call is on */
 	__u64 freezer;  /* the groups it was last seen in, and the job that this makes */
 	__u64 unified;
 	__u64 job;
@@ -257,9 +271,10 @@ static __always_inline bool is_timed(long number)
 	return false;
 }
 
-/* Regular files and block devices. Not what only looks like a file: the kernel's own tables, and
- * event descriptors, which newer kernels give the mode of a regular file. */
-static __always_inline bool is_file(struct task_struct *task, __u32 descriptor)
+/* The device of the file system that a file is on; 0 if it is none. Files are regular files and block
+ * devices. Not what only looks like a file: the kernel's own tables, and event descriptors, which
+ * newer kernels give the mode of a regular file. */
+static __always_inline __u32 device_of(struct task_struct *task, __u32 descriptor)
 {
 	struct fdtable *table = task->files->fdt;
 	struct file **all = table->fd, *file = NULL;
@@ -267,22 +282,51 @@ static __always_inline bool is_file(struct task_struct *task, __u32 descriptor)
 	unsigned short kind;
 
 	if (descriptor >= table->max_fds)
-		return false;
+		return 0;
 	if (bpf_probe_read_kernel(&file, sizeof(file), all + descriptor) || !file)
-		return false;
+		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	kind = BPF_CORE_READ(inode, i_mode) & 0170000;
 	if (kind != 0100000 && kind != 0060000)
-		return false;
+		return 0;
 	switch (BPF_CORE_READ(inode, i_sb, s_magic)) {
 	case 0x00009fa0: /* proc */
 	case 0x62656572: /* sysfs */
 	case 0x0027e0eb: /* cgroup v1 */
 	case 0x63677270: /* cgroup v2 */
 	case 0x09041934: /* anonymous: events, timers, polls */
-		return false;
+		return 0;
 	}
-	return true;
+	return BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+static __always_inline bool is_reading(long number)
+{
+	return number == CALL_READ || number == CALL_PREAD64 || number == CALL_READV ||
+	       number == CALL_PREADV || number == CALL_PREADV2;
+}
+
+/* No other program of this kind runs on the CPU meanwhile, and its copy of the counts is its own. */
+static __always_inline void count_device(struct counts *counts, __u64 device, __u64 took_ns,
+					 long number, long result)
+{
+	for (int each = 0; each < DEVICES; each++) {
+		struct device_counts *found = &counts->devices[each];
+
+		if (found->device && found->device != device)
+			continue;
+		found->device = device;
+		found->calls++;
+		found->spent_ns += took_ns;
+		if (number == CALL_FSYNC || number == CALL_FDATASYNC || result <= 0)
+			return;
+		if (is_reading(number))
+			found->read_bytes += result;
+		else
+			found->write_bytes += result;
+		return;
+	}
+	counts->elsewhere++;
 }
 
 static __always_inline __u64 slot_of(__u64 took_ns)
@@ -306,26 +350,28 @@ int BPF_PROG(begin_call, struct pt_regs *regs, long number)
 {
 	struct task_struct *task;
 	struct thread *thread;
-	bool timed;
+	__u32 device;
 
 	if (!is_timed(number))
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (IS_COMPAT(task))
 		return 0;
-	timed = is_file(task, FIRST_ARGUMENT(regs));
+	device = device_of(task, FIRST_ARGUMENT(regs));
 	thread = bpf_task_storage_get(&threads, task, NULL,
-				      timed ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
-	if (thread)
+				      device ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (thread) {
 		/* Also where nothing is timed: no earlier start may be taken for this one's. */
-		thread->began_ns = timed ? bpf_ktime_get_ns() : 0;
-	else if (timed)
+		thread->device = device;
+		thread->began_ns = device ? bpf_ktime_get_ns() : 0;
+	} else if (device) {
 		lose(LOST_NO_START);
+	}
 	return 0;
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(end_call, struct pt_regs *regs)
+int BPF_PROG(end_call, struct pt_regs *regs, long result)
 {
 	struct task_struct *task;
 	struct thread *thread;
@@ -350,6 +396,7 @@ int BPF_PROG(end_call, struct pt_regs *regs)
 	if (slot >= SLOTS)
 		slot = SLOTS - 1;
 	__sync_fetch_and_add(&counts->slots[slot], 1);
+	count_device(counts, thread->device, took_ns, CALL_NUMBER(regs), result);
 	return 0;
 }
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Any
 
 import pytest
 
 from lab.laboratory import Lab
 from lab.wrongclock import wrong_clock
-from tests.e2e.diagnosed import healthy, line, measured_against, page, sick, telling, told
+from tests.e2e.diagnosed import (
+    PAUSE_S,
+    healthy,
+    line,
+    measured_against,
+    page,
+    sick,
+    telling,
+    told,
+)
 from tests.e2e.node_faults import LINK, SHARE, core_to_itself, second_links, shares
 from tests.e2e.people import Person
 from tests.e2e.put_right import administrator, linked
@@ -56,6 +67,15 @@ def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person, patience_
         assert {each["thing"] for each in line(answer, "link_flapping")["subjects"]} == {LINK}
 
 
+def waited_ms(answer: dict[str, Any]) -> float:
+    """How long an operation on the share took, as its line has it."""
+    (mount,) = [each for each in answer["findings"] if each["title"] == f"{SHARE} (fuse.share)"]
+    found = re.search(
+        r"([0-9.]+) ms an operation .the job's own calls, by eBPF.", mount["evidence"]
+    )
+    return float(found[1]) if found else 0.0
+
+
 def _stop_a_share(lab: Lab, alice: Person, patience_s: float) -> float:
     """First slow, then silent; the seconds that the last page took."""
     with (
@@ -69,6 +89,9 @@ def _stop_a_share(lab: Lab, alice: Person, patience_s: float) -> float:
         slow = line(answer, "slow_mount")
         assert {each["thing"] for each in slow["subjects"]} == {str(SHARE)}
         assert slow["measured"] > slow["target"] == 1
+        # What the job waits at each read, by its own system calls: no client counts this share.
+        eventually(lambda: waited_ms(page(alice, job)), lambda ms: 500 < ms < 1000,
+                   patience_s=patience_s, pause_s=PAUSE_S)  # fmt: skip
 
         share["n2"].stops_answering()
         begun = time.monotonic()

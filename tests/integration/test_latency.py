@@ -27,11 +27,12 @@ from lattice.base import packet
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
 from lattice.domain.counters import LATENCY
-from lattice.domain.latency import EDGES, timings_of
+from lattice.domain.latency import EDGES, FileCalls, timings_of
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.helper import bpfload
+from lattice.helper.conversation import NoValues
 from lattice.helper.latency import GroupsByNumber, LatencyMaps, latency_maps
 from lattice.helper.privilege import Kernel
 from lattice.probes.helper_cache import HelperReadings
@@ -470,6 +471,49 @@ def test_a_job_that_finds_no_room_in_the_kernel_has_no_zeros(
         rows = maps.read((LATENCY,), (83, 84))[LATENCY]
         # Other jobs of this machine may have been first; the second of these never is.
         assert timings_of(rows[84]) == [None]
+    finally:
+        packet.close_all((loaded.jobs, loaded.namespaces, loaded.lost, *loaded.links))
+
+
+TWO_FILE_SYSTEMS = """
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", target + "/other"], check=True)
+here = os.open(target + "/file", os.O_RDWR | os.O_CREAT)
+there = os.open(target + "/other/file", os.O_RDWR | os.O_CREAT)
+said("ready")
+heard()
+os.pwrite(here, b"x" * 1000, 0)
+os.pread(here, 300, 0)
+os.fsync(here)
+for at in range(10):
+    os.pwrite(there, b"y" * 100, 0)
+os.pread(there, 1000, 0)
+said(["%d:%d" % (os.major(each), os.minor(each)) for each in
+      (os.fstat(here).st_dev, os.fstat(there).st_dev)])
+heard()
+"""
+
+
+@pytest.mark.spec("DIAG-3")
+def test_reads_and_writes_are_told_apart_by_file_system(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    loaded = bpfload.load(bpfload.default_object())
+    try:
+        maps = LatencyMaps(latency_maps(Kernel(), loaded), GroupsByNumber(_CGROUP, _PLACE))
+        program = node.start(85, TWO_FILE_SYSTEMS, tmp_path, wrap=("unshare", "-m"))
+        before = maps.calls(85)
+        program.say()
+        here, there = program.hear()
+        found = maps.calls(85)
+        first = before.get(here, FileCalls())
+        assert found[here].calls - first.calls == 3
+        assert found[here].read_bytes - first.read_bytes == 300
+        assert found[here].write_bytes - first.write_bytes == 1000
+        assert (found[there].calls, found[there].write_bytes) == (11, 1000)
+        assert found[there].read_bytes == 100
+        assert found[there].spent_ns > 0
+        assert maps.calls(85).keys() >= {here, there}
+        with pytest.raises(NoValues, match="no control group"):
+            maps.calls(86)
     finally:
         packet.close_all((loaded.jobs, loaded.namespaces, loaded.lost, *loaded.links))
 

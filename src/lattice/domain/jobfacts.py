@@ -110,6 +110,22 @@ class MountFact:
     """Mean time of an operation since it was mounted, as the client counts."""
     retransmits: float | None = None
     timeouts: float | None = None
+    counted_by: str = ""
+    """What counted these: the client of the file system (`nfs`, `lustre`) for the whole node, or
+    `eBPF` for the job's own calls."""
+    uncounted: str = ""
+    """Why nothing counted them."""
+    spent_s: float | None = None
+    """How long all operations took together, as `eBPF` counts."""
+    disk: str = ""
+    """The kernel's name of the disk below, if there is one; its counters are the whole node's."""
+    disk_read_bytes: float | None = None
+    disk_write_bytes: float | None = None
+    disk_operations: float | None = None
+    disk_spent_s: float | None = None
+    """How long its operations took together, from their queue to their end."""
+    disk_busy_s: float | None = None
+    """How long it had work at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ a disk, a share and a slow share differ. So a percentile from a bucket's upper e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 SLOTS = 54
@@ -23,6 +23,14 @@ _POWERS = (6, 8, *range(10, 21), 22, 24)
 """The exponents of the sent edges, in ticks: 62.5 µs, 250 µs, 1 ms … 16.384 s."""
 ENDLESS = "+Inf"
 _ROW = 4 + SLOTS
+_DEVICES, _DEVICE_COUNTERS = 8, 5
+_FIRST_DEVICE = SLOTS + 2
+ELSEWHERE = SLOTS + 1
+"""The index of the calls on further file systems than a job has room for."""
+JOB_COUNTERS = _FIRST_DEVICE + _DEVICES * _DEVICE_COUNTERS
+"""64-bit numbers of a job in the kernel: the slots, the retransmitted segments, `ELSEWHERE`, and of
+each of eight file systems its device, calls, nanoseconds, bytes read and bytes written."""
+_MINOR_BITS = 20
 
 
 def upper_edge_s(slot: int) -> float:
@@ -65,6 +73,38 @@ class JobTiming:
     """True if `retransmits` are the whole node's, because not all can be attributed to jobs."""
     lost: int
     """Calls on the whole node that could not be timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCalls:
+    """Reads, writes and syncs of one job on one file system, since the job began."""
+
+    calls: int = 0
+    spent_ns: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+
+def calls_by_device(copies: Iterable[Sequence[int]]) -> Mapping[str, FileCalls]:
+    """From the counters of each CPU, by the device as `mountinfo` has it: `259:1`.
+
+    Each copy has its file systems in an order of its own.
+    """
+    found: dict[str, FileCalls] = {}
+    for copy in copies:
+        for at in range(_FIRST_DEVICE, JOB_COUNTERS, _DEVICE_COUNTERS):
+            device, calls, spent_ns, read_bytes, write_bytes = copy[at : at + _DEVICE_COUNTERS]
+            if not device:
+                break
+            name = f"{device >> _MINOR_BITS}:{device & ((1 << _MINOR_BITS) - 1)}"
+            before = found.get(name, FileCalls())
+            found[name] = FileCalls(
+                calls=before.calls + calls,
+                spent_ns=before.spent_ns + spent_ns,
+                read_bytes=before.read_bytes + read_bytes,
+                write_bytes=before.write_bytes + write_bytes,
+            )
+    return found
 
 
 def timing_row(timing: JobTiming) -> list[int]:

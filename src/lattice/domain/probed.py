@@ -41,6 +41,14 @@ class MountReport:
     waited_s: float | None = None
     """If it did not answer: for how long, counted from an earlier probe if there was one."""
     trouble: str = ""
+    device: str = ""
+    """Its number, as `mountinfo` has it: `259:1`."""
+    calls: int | None = None
+    """Reads, writes and syncs of the job there since it began; None: not counted."""
+    spent_s: float | None = None
+    """How long these took together."""
+    read_bytes: int | None = None
+    write_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,8 @@ class MountsReport:
     statistics: str = ""
     unlooked: str = ""
     """Why some were not probed; empty: all were."""
+    uncounted: str = ""
+    """Why the job's reads and writes are not counted; empty: they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +98,14 @@ def write_mounts(report: MountsReport) -> bytes:
 def read_mounts(raw: bytes) -> MountsReport:
     """Decode. Raises `BadProbe`."""
     document = _json(raw)
-    if type(document) is not dict or document.keys() != {"mounts", "statistics", "unlooked"}:
+    fields = {"mounts", "statistics", "unlooked", "uncounted"}
+    if type(document) is not dict or document.keys() != fields:
         raise BadProbe("other fields")
     return MountsReport(
         mounts=_list(document["mounts"], MountReport, MOST_MOUNTS),
         statistics=_text(document["statistics"], LONGEST_MOUNT_STATISTICS),
         unlooked=_text(document["unlooked"], LONGEST_TEXT),
+        uncounted=_text(document["uncounted"], LONGEST_TEXT),
     )
 
 

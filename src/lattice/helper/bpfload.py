@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lattice.base import packet
+from lattice.domain.latency import JOB_COUNTERS
 
 MAPS = ("jobs", "namespaces", "lost")
 """The maps that are read, in the order in which the child passes them."""
@@ -31,7 +32,7 @@ _MOST_DESCRIPTORS = 32
 _PATIENCE_S = 20.0
 _LONGEST_ERROR = 400
 _MOST_COPIES = 16_384
-"""Copies of a job's counts, one for each job and CPU. At 448 bytes each that is 7 MB at most."""
+"""Copies of a job's counts, one for each job and CPU. At 768 bytes each that is 13 MB at most."""
 _FEWEST_JOBS, _MOST_JOBS = 64, 256
 
 
@@ -163,6 +164,9 @@ def _loaded(program: bytes, roots: Sequence[int]) -> tuple[int, list[int]]:
     cpus = _whole(library.libbpf_num_possible_cpus())
     opened = _there(library.bpf_object__open_mem(program, len(program), None))
     jobs = _there(library.bpf_object__find_map_by_name(opened, b"jobs"))
+    if library.bpf_map__value_size(jobs) != 8 * JOB_COUNTERS:
+        # A lookup would write past the buffer, or mix up the counters.
+        raise Refused("the eBPF program is of another version", "its map `jobs` differs")
     _whole(library.bpf_map__set_max_entries(jobs, room_for_jobs(cpus)))
     _whole(library.bpf_object__load(opened))
     roots_map = _whole(library.bpf_object__find_map_fd_by_name(opened, b"roots"))
@@ -195,6 +199,7 @@ def _library() -> ctypes.CDLL:
         ("libbpf_num_possible_cpus", ctypes.c_int, ()),
         ("bpf_object__open_mem", pointer, (ctypes.c_char_p, ctypes.c_size_t, pointer)),
         ("bpf_object__find_map_by_name", pointer, (pointer, ctypes.c_char_p)),
+        ("bpf_map__value_size", ctypes.c_uint32, (pointer,)),
         ("bpf_map__set_max_entries", ctypes.c_int, (pointer, ctypes.c_uint32)),
         ("bpf_object__load", ctypes.c_int, (pointer,)),
         ("bpf_object__find_map_fd_by_name", ctypes.c_int, (pointer, ctypes.c_char_p)),

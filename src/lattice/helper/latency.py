@@ -22,7 +22,15 @@ from pathlib import Path
 
 from lattice.base.clock import Clock
 from lattice.domain.counters import LATENCY, Rows
-from lattice.domain.latency import SLOTS, JobTiming, timing_row
+from lattice.domain.latency import (
+    ELSEWHERE,
+    JOB_COUNTERS,
+    SLOTS,
+    FileCalls,
+    JobTiming,
+    calls_by_device,
+    timing_row,
+)
 from lattice.helper.bpfload import Loaded, Refused, default_object, load
 from lattice.helper.conversation import NoValues
 from lattice.helper.jobgroups import find_job
@@ -58,6 +66,14 @@ class BpfMap:
 
     def lookup(self, key: int) -> tuple[int, ...] | None:
         """The counters of a key, summed over all CPUs; None: no such entry. Raises `OSError`."""
+        raw = self._raw(key)
+        return None if raw is None else summed(raw, self._counters)
+
+    def copies(self, key: int) -> list[tuple[int, ...]]:
+        """The counters of a key by CPU; empty: no such entry. Raises `OSError`."""
+        return list(struct.iter_unpack(f"={self._counters}Q", self._raw(key) or b""))
+
+    def _raw(self, key: int) -> bytes | None:
         if self._number is None:
             raise OSError(0, "no number of the call bpf for this machine")
         raw_key = ctypes.create_string_buffer(self._key.pack(key))
@@ -68,7 +84,7 @@ class BpfMap:
             self._kernel.call(self._number, _LOOKUP, ctypes.addressof(asked), ctypes.sizeof(asked))
         except FileNotFoundError:
             return None
-        return summed(bytes(value), self._counters)
+        return bytes(value)
 
 
 def summed(raw: bytes, counters: int) -> tuple[int, ...]:
@@ -83,8 +99,6 @@ def summed(raw: bytes, counters: int) -> tuple[int, ...]:
     return tuple(total)
 
 
-_COUNTERS = SLOTS + 2
-"""The slots, the retransmitted segments, and one spare: `struct counts`."""
 _RETRANSMITS = SLOTS
 _NO_ROOM, _NO_START, _NO_OWNER = range(3)
 _V1 = "freezer"
@@ -162,6 +176,27 @@ class LatencyMaps:
         by_job = {job_id: [row] for job_id, row in rows.items() if row}
         return dict.fromkeys(wanted, by_job)
 
+    def calls(self, job_id: int) -> Mapping[str, FileCalls]:
+        """What the job read and wrote on each file system, by device. Raises `NoValues`.
+
+        A file system that is missing was not used, unless there was no room for it.
+        """
+        if self._maps is None:
+            raise NoValues(self.reason)
+        group = self._group_of(job_id)
+        if group is None:
+            raise NoValues("the job has no control group here")
+        try:
+            copies = self._maps.jobs.copies(group.inode)
+            no_room = not copies and _first(self._maps.lost.lookup(_NO_ROOM))
+        except OSError as error:
+            raise NoValues(f"the kernel refused: {error.strerror}") from error
+        if no_room:
+            raise NoValues("more jobs on this node than the kernel was given room to count")
+        if any(copy[ELSEWHERE] for copy in copies):
+            raise NoValues("the job uses more file systems than the kernel has room to count")
+        return calls_by_device(copies)
+
     def close(self) -> None:
         """Do nothing: the helper owns the descriptors, and the program continues."""
 
@@ -175,7 +210,7 @@ class LatencyMaps:
             if node.no_room:
                 return [group.inode]
             # The program saw every call since it started, and none was this job's.
-            counted = (0,) * _COUNTERS
+            counted = (0,) * JOB_COUNTERS
         # Sockets that are older than the program have no owner and would be missing.
         of_node = group.born < self._since or node.no_owner > 0
         timing = JobTiming(
@@ -224,7 +259,7 @@ def start_latency(
 def latency_maps(kernel: Kernel, loaded: Loaded) -> Maps:
     """The maps of the loaded program, with its layout."""
     return Maps(
-        jobs=BpfMap(kernel, loaded.jobs, key="Q", counters=_COUNTERS, copies=loaded.cpus),
+        jobs=BpfMap(kernel, loaded.jobs, key="Q", counters=JOB_COUNTERS, copies=loaded.cpus),
         namespaces=BpfMap(kernel, loaded.namespaces, key="I", counters=1),
         lost=BpfMap(kernel, loaded.lost, key="I", counters=1),
     )

@@ -167,14 +167,15 @@ def _prepare(
                 foresight=Foresight(),
                 to_server_time=proven.to_server_time,
             )
-        probing = None
-        if slots is not None:
-            finder = JobFinder(options.place, to_server_time=proven.to_server_time)
-            probing = Probing(kernel, finder, slots, find_py_spy(options.py_spy, journal))
-        act = _node(kernel, notes, attaching, probing)
         latency = start_latency(
             kernel, clock, journal, options.place, options.latency_object, off=options.no_latency
         )
+        probing = None
+        if slots is not None:
+            finder = JobFinder(options.place, to_server_time=proven.to_server_time)
+            py_spy = find_py_spy(options.py_spy, journal)
+            probing = Probing(kernel, finder, slots, py_spy, latency.calls)
+        act = _node(kernel, notes, attaching, probing)
         stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
     endpoint = bind(options.socket, served.pw_gid) if given is None else adopt(given)
     keep_only(kernel, _CAPABILITIES[role])

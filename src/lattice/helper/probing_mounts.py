@@ -16,20 +16,23 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from lattice.domain.grant import Grant
+from lattice.domain.latency import FileCalls
 from lattice.domain.privileged import Answer, Outcome, ProbeMounts
 from lattice.domain.probed import (
     LONGEST_MOUNT_STATISTICS,
+    LONGEST_TEXT,
     MOST_MOUNTS,
     MountReport,
     MountsReport,
     write_mounts,
 )
+from lattice.helper.conversation import NoValues
 from lattice.helper.kernel_texts import text_of
 from lattice.helper.mounts import MADE_UP, MOST_MOUNTS_BYTES, Mount, read_mounts
 from lattice.helper.privilege import Kernel, as_files_of, become
@@ -51,6 +54,8 @@ _UNSEEN = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
 """Of a mount that another one hides, or that is closed to the owner: the job does not use it."""
 _TURN_S = 0.02
 _RESULT = struct.Struct("<id")
+CallCounter: TypeAlias = Callable[[int], Mapping[str, FileCalls]]
+"""What a job read and wrote, by device. Raises `NoValues`."""
 TOO_MANY = f"the job sees more than {MOST_MOUNTS} file systems"
 FULL = "too many earlier looks still hang on this node"
 
@@ -202,6 +207,19 @@ def _report(
         answered_s=answered_s,
         waited_s=waited_s,
         trouble=trouble,
+        device=f"{os.major(mount.device)}:{os.minor(mount.device)}",
+    )
+
+
+def with_calls(report: MountReport, calls: Mapping[str, FileCalls]) -> MountReport:
+    """The report with what the job read and wrote there."""
+    found = calls.get(report.device, FileCalls())
+    return replace(
+        report,
+        calls=found.calls,
+        spent_s=found.spent_ns / 1e9,
+        read_bytes=found.read_bytes,
+        write_bytes=found.write_bytes,
     )
 
 
@@ -212,6 +230,7 @@ class JobMounts:
     kernel: Kernel
     finder: JobFinder
     slots: ProbeSlots
+    calls: CallCounter
     proc: Path = field(default=Path("/proc"))
 
     def probe(
@@ -240,10 +259,20 @@ class JobMounts:
             (each, self.slots.open(job.uid, "mount", _number(each.device)))
             for each in every[:MOST_MOUNTS]
         ]
+        calls: Mapping[str, FileCalls] | None = None
+        uncounted = ""
+        try:
+            calls = self.calls(job.id)
+        except NoValues as reason:
+            uncounted = str(reason)[:LONGEST_TEXT]
         self._go(job, target)
         found, whole = MountProbe(self.kernel, timeout_s, room).run(asked)
+        if calls is not None:
+            found = [with_calls(each, calls) for each in found]
         unlooked = TOO_MANY if len(every) > MOST_MOUNTS else "" if whole else FULL
-        report = MountsReport(mounts=tuple(found), statistics=statistics, unlooked=unlooked)
+        report = MountsReport(
+            mounts=tuple(found), statistics=statistics, unlooked=unlooked, uncounted=uncounted
+        )
         return answer_in_memory(write_mounts(report))
 
     def _go(self, job: ProbedJob, target: ProbeTarget) -> None:

@@ -12,7 +12,7 @@ from lattice.helper.account import answers_refusals
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Capability, Kernel
 from lattice.helper.probe_base import JobFinder, ProbeSlots
-from lattice.helper.probing_mounts import JobMounts
+from lattice.helper.probing_mounts import CallCounter, JobMounts
 from lattice.helper.programs import find_program
 from lattice.helper.stacks import JobStacks, py_spy_program
 from lattice.helper.tasks import JobTasks, TaskReader
@@ -29,11 +29,16 @@ class Probing:
     """The verbs that inspect a job, each with only the capabilities it needs."""
 
     def __init__(
-        self, kernel: Kernel, finder: JobFinder, slots: ProbeSlots, py_spy: int | None
+        self,
+        kernel: Kernel,
+        finder: JobFinder,
+        slots: ProbeSlots,
+        py_spy: int | None,
+        calls: CallCounter,
     ) -> None:
         reader = TaskReader(kernel)
         self._kernel = kernel
-        self._mounts = JobMounts(kernel, finder, slots)
+        self._mounts = JobMounts(kernel, finder, slots, calls)
         self._tasks = JobTasks(reader, finder)
         self._stacks = JobStacks(kernel, reader, finder, slots, py_spy)
 

@@ -90,7 +90,7 @@ def test_whoever_looks_at_a_job_has_the_rights_for_that_look(
         id="0" * 32, act=VERBS[verb].act, place="n1", subject="s", user="nobody-of-that-name",
         job_id=1, issued=0, expires=1,
     )  # fmt: skip
-    probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None)
+    probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None, dict)
     answer, passed = _node(kernel, None, None, probing)(
         AskedGrant(VERBS[verb], question, grant), ()
     )
@@ -140,7 +140,7 @@ def test_four_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> No
             id="0" * 32, act=verb.act, place="n1", subject="s",
             user="nobody-of-that-name", job_id=1, issued=0, expires=1,
         )  # fmt: skip
-        probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None)
+        probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None, dict)
         attaching = cast("Attaching", _Attaching(kernel))
         _node(kernel, None, attaching, probing)(AskedGrant(verb, question, grant), ())
         if not kernel.kept or Capability.SYS_ADMIN in kernel.kept[0]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lattice.domain.counters import LATENCY
-from lattice.domain.latency import SLOTS, JobTiming, timings_of
+from lattice.domain.latency import JOB_COUNTERS, SLOTS, FileCalls, JobTiming, timings_of
 from lattice.helper.conversation import NoValues
 from lattice.helper.journal import HelperJournal
 from lattice.helper.latency import GroupsByNumber, LatencyGroup, LatencyMaps, Maps, start_latency
@@ -27,14 +27,28 @@ class Table(dict[int, tuple[int, ...]]):
     def lookup(self, key: int) -> tuple[int, ...] | None:
         return self.get(key)
 
+    def copies(self, key: int) -> list[tuple[int, ...]]:
+        """Of two CPUs that counted the same."""
+        return [self[key]] * 2 if key in self else []
+
 
 class Closed:
     def lookup(self, _: int) -> tuple[int, ...] | None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
+    def copies(self, _: int) -> list[tuple[int, ...]]:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
 
 def counts(first: int, retransmits: int = 0) -> tuple[int, ...]:
-    return (first, *(0,) * (SLOTS - 1), retransmits, 0)
+    return (first, *(0,) * (SLOTS - 1), retransmits, 0, *(0,) * (JOB_COUNTERS - SLOTS - 2))
+
+
+def on_devices(*devices: tuple[int, int, int, int, int], elsewhere: int = 0) -> tuple[int, ...]:
+    """Counts with these file systems: device, calls, nanoseconds, bytes read and written."""
+    numbers = [each for device in devices for each in device]
+    head = (*(0,) * (SLOTS + 1), elsewhere)
+    return (*head, *numbers, *(0,) * (JOB_COUNTERS - len(head) - len(numbers)))
 
 
 def latency(
@@ -71,6 +85,40 @@ def test_a_job_that_found_no_room_has_no_numbers() -> None:
     maps = latency(Table({900: counts(3)}), {NO_ROOM: 1})
     assert told(maps, 43) is None
     assert told(maps, 42) is not None
+
+
+@pytest.mark.spec("DIAG-3")
+def test_what_a_job_read_and_wrote_is_summed_by_file_system() -> None:
+    disk, share = 259 << 20 | 1, 54
+    maps = latency(Table({900: on_devices((disk, 3, 5000, 70, 0), (share, 1, 10, 0, 9))}))
+    assert maps.calls(42) == {
+        "259:1": FileCalls(calls=6, spent_ns=10_000, read_bytes=140),
+        "0:54": FileCalls(calls=2, spent_ns=20, write_bytes=18),
+    }
+    assert maps.calls(43) == {}
+
+
+@pytest.mark.spec("SRC-2", "DIAG-3")
+@pytest.mark.parametrize(
+    ("maps", "job", "reason"),
+    [
+        (LatencyMaps(None, lambda _: None, reason="no BTF"), 42, "no BTF"),
+        (latency(Table()), 7, "no control group"),
+        (latency(Table(), {NO_ROOM: 1}), 42, "more jobs on this node"),
+        (latency(Table({900: on_devices(elsewhere=1)})), 42, "more file systems"),
+        (
+            LatencyMaps(Maps(Closed(), Closed(), Closed()), lambda _: LatencyGroup(1, 0.0)),
+            42,
+            "refused: Operation not permitted",
+        ),
+    ],
+    ids=["no-program", "no-job", "no-room", "no-room-for-it", "refused"],
+)
+def test_what_is_not_counted_by_file_system_has_a_reason(
+    maps: LatencyMaps, job: int, reason: str
+) -> None:
+    with pytest.raises(NoValues, match=reason):
+        maps.calls(job)
 
 
 def test_a_job_that_is_not_here_is_left_out() -> None:

@@ -1,21 +1,25 @@
-"""A job's file systems: the results of the helper's probe, and the counters of clients.
+"""A job's file systems: the results of the helper's probe, and the counters of clients and disks.
 
 The NFS client's counters of each mount are in `/proc/PID/mountstats`.
 
 The counters of the Lustre client are in `llite/*/stats`. Older clients have them in
 `/proc/fs/lustre`, newer ones in debugfs, which only root may read. There they are unknown.
+
+For all other file systems the kernel counts what the job itself reads and writes (by eBPF). A local
+one has a disk too, which counts for the whole node.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lattice.base.text import inert
 from lattice.domain.jobfacts import FactAbsence, FactKind, MountFact
 from lattice.domain.kerneltext import figure
 from lattice.domain.probed import MountReport, MountsReport
+from lattice.probes.facts.disks import DiskCounts, read_diskstats
 from lattice.probes.kernel_files import names_in, read_text
 
 # The kernel escapes space, tab, line feed and backslash in a name, and no other character.
@@ -39,6 +43,9 @@ class MountCounts:
     latency_s: float | None = None
     retransmits: float | None = None
     timeouts: float | None = None
+    counted_by: str = ""
+    uncounted: str = ""
+    spent_s: float | None = None
 
 
 def read_mountstats(text: str) -> dict[str, MountCounts]:
@@ -150,6 +157,9 @@ def _real(count: int | None) -> float | None:
 
 _NFS = frozenset({"nfs", "nfs4"})
 _LUSTRE = "lustre"
+_BY_EBPF = "eBPF"
+_NOT_BY_NFS = "the NFS client counts nothing for it"
+_NOT_BY_LUSTRE = "this agent can't read the counters of the Lustre client"
 NOTHING = MountCounts()
 
 
@@ -159,22 +169,52 @@ def mount_facts(
     """The facts, and why some are missing."""
     nfs = read_mountstats(probed.statistics)
     lustre = lustre_counts(root) if any(each.kind == _LUSTRE for each in probed.mounts) else {}
-    facts = tuple(_fact(each, _counts(each, nfs, lustre)) for each in probed.mounts)
+    disks = read_diskstats(read_text(f"{root}/proc/diskstats") or "")
+    facts = tuple(
+        _fact(each, _counts(each, probed.uncounted, nfs, lustre), disks.get(each.device))
+        for each in probed.mounts
+    )
     absences = (FactAbsence(FactKind.MOUNTS, probed.unlooked, "others"),) if probed.unlooked else ()
     return facts, absences
 
 
 def _counts(
-    mount: MountReport, nfs: dict[str, MountCounts], lustre: dict[str, MountCounts]
+    mount: MountReport,
+    uncounted: str,
+    nfs: dict[str, MountCounts],
+    lustre: dict[str, MountCounts],
 ) -> MountCounts:
     if mount.kind in _NFS:
-        return nfs.get(mount.path, NOTHING)
+        found = nfs.get(mount.path, NOTHING)
+        return _by(found, "nfs", _NOT_BY_NFS)
     if mount.kind == _LUSTRE:
-        return lustre.get(file_system_of(mount.source), NOTHING)
-    return NOTHING
+        found = lustre.get(file_system_of(mount.source), NOTHING)
+        return _by(found, "lustre", _NOT_BY_LUSTRE)
+    return _own_calls(mount, uncounted)
 
 
-def _fact(mount: MountReport, counts: MountCounts) -> MountFact:
+def _by(counts: MountCounts, client: str, otherwise: str) -> MountCounts:
+    if counts == NOTHING:
+        return MountCounts(uncounted=otherwise)
+    return replace(counts, counted_by=client)
+
+
+def _own_calls(mount: MountReport, uncounted: str) -> MountCounts:
+    """What the job itself read and wrote there, as its system calls took."""
+    if mount.calls is None:
+        return MountCounts(uncounted=inert(uncounted))
+    spent_s = mount.spent_s
+    return MountCounts(
+        read_bytes=_real(mount.read_bytes),
+        write_bytes=_real(mount.write_bytes),
+        operations=float(mount.calls),
+        latency_s=spent_s / mount.calls if mount.calls and spent_s is not None else None,
+        spent_s=spent_s,
+        counted_by=_BY_EBPF,
+    )
+
+
+def _fact(mount: MountReport, counts: MountCounts, disk: DiskCounts | None) -> MountFact:
     return MountFact(
         path=inert(mount.path),
         kind=inert(mount.kind),
@@ -188,4 +228,13 @@ def _fact(mount: MountReport, counts: MountCounts) -> MountFact:
         latency_s=counts.latency_s,
         retransmits=counts.retransmits,
         timeouts=counts.timeouts,
+        counted_by=counts.counted_by,
+        uncounted=counts.uncounted,
+        spent_s=counts.spent_s,
+        disk=disk.name if disk is not None else "",
+        disk_read_bytes=disk.read_bytes if disk is not None else None,
+        disk_write_bytes=disk.write_bytes if disk is not None else None,
+        disk_operations=disk.operations if disk is not None else None,
+        disk_spent_s=disk.spent_s if disk is not None else None,
+        disk_busy_s=disk.busy_s if disk is not None else None,
     )

@@ -368,6 +368,15 @@ class MountTold(_message.Message):
     LATENCY_S_FIELD_NUMBER: _builtins.int
     RETRANSMITS_FIELD_NUMBER: _builtins.int
     TIMEOUTS_FIELD_NUMBER: _builtins.int
+    COUNTED_BY_FIELD_NUMBER: _builtins.int
+    UNCOUNTED_FIELD_NUMBER: _builtins.int
+    SPENT_S_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_READ_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_WRITE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_OPERATIONS_FIELD_NUMBER: _builtins.int
+    DISK_SPENT_S_FIELD_NUMBER: _builtins.int
+    DISK_BUSY_S_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     kind: _builtins.str
     source: _builtins.str
@@ -380,6 +389,15 @@ class MountTold(_message.Message):
     latency_s: _builtins.float
     retransmits: _builtins.float
     timeouts: _builtins.float
+    counted_by: _builtins.str
+    uncounted: _builtins.str
+    spent_s: _builtins.float
+    disk: _builtins.str
+    disk_read_bytes: _builtins.float
+    disk_write_bytes: _builtins.float
+    disk_operations: _builtins.float
+    disk_spent_s: _builtins.float
+    disk_busy_s: _builtins.float
     def __init__(
         self,
         *,
@@ -395,13 +413,32 @@ class MountTold(_message.Message):
         latency_s: _builtins.float | None = ...,
         retransmits: _builtins.float | None = ...,
         timeouts: _builtins.float | None = ...,
+        counted_by: _builtins.str = ...,
+        uncounted: _builtins.str = ...,
+        spent_s: _builtins.float | None = ...,
+        disk: _builtins.str = ...,
+        disk_read_bytes: _builtins.float | None = ...,
+        disk_write_bytes: _builtins.float | None = ...,
+        disk_operations: _builtins.float | None = ...,
+        disk_spent_s: _builtins.float | None = ...,
+        disk_busy_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_latency_s", b"_latency_s", "_operations", b"_operations", "_read_bytes", b"_read_bytes", "_retransmits", b"_retransmits", "_timeouts", b"_timeouts", "_waited_s", b"_waited_s", "_write_bytes", b"_write_bytes", "answered_s", b"answered_s", "latency_s", b"latency_s", "operations", b"operations", "read_bytes", b"read_bytes", "retransmits", b"retransmits", "timeouts", b"timeouts", "waited_s", b"waited_s", "write_bytes", b"write_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_disk_busy_s", b"_disk_busy_s", "_disk_operations", b"_disk_operations", "_disk_read_bytes", b"_disk_read_bytes", "_disk_spent_s", b"_disk_spent_s", "_disk_write_bytes", b"_disk_write_bytes", "_latency_s", b"_latency_s", "_operations", b"_operations", "_read_bytes", b"_read_bytes", "_retransmits", b"_retransmits", "_spent_s", b"_spent_s", "_timeouts", b"_timeouts", "_waited_s", b"_waited_s", "_write_bytes", b"_write_bytes", "answered_s", b"answered_s", "disk_busy_s", b"disk_busy_s", "disk_operations", b"disk_operations", "disk_read_bytes", b"disk_read_bytes", "disk_spent_s", b"disk_spent_s", "disk_write_bytes", b"disk_write_bytes", "latency_s", b"latency_s", "operations", b"operations", "read_bytes", b"read_bytes", "retransmits", b"retransmits", "spent_s", b"spent_s", "timeouts", b"timeouts", "waited_s", b"waited_s", "write_bytes", b"write_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_latency_s", b"_latency_s", "_operations", b"_operations", "_read_bytes", b"_read_bytes", "_retransmits", b"_retransmits", "_timeouts", b"_timeouts", "_waited_s", b"_waited_s", "_write_bytes", b"_write_bytes", "answered_s", b"answered_s", "kind", b"kind", "latency_s", b"latency_s", "operations", b"operations", "path", b"path", "read_bytes", b"read_bytes", "retransmits", b"retransmits", "source", b"source", "timeouts", b"timeouts", "trouble", b"trouble", "waited_s", b"waited_s", "write_bytes", b"write_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s", "_disk_busy_s", b"_disk_busy_s", "_disk_operations", b"_disk_operations", "_disk_read_bytes", b"_disk_read_bytes", "_disk_spent_s", b"_disk_spent_s", "_disk_write_bytes", b"_disk_write_bytes", "_latency_s", b"_latency_s", "_operations", b"_operations", "_read_bytes", b"_read_bytes", "_retransmits", b"_retransmits", "_spent_s", b"_spent_s", "_timeouts", b"_timeouts", "_waited_s", b"_waited_s", "_write_bytes", b"_write_bytes", "answered_s", b"answered_s", "counted_by", b"counted_by", "disk", b"disk", "disk_busy_s", b"disk_busy_s", "disk_operations", b"disk_operations", "disk_read_bytes", b"disk_read_bytes", "disk_spent_s", b"disk_spent_s", "disk_write_bytes", b"disk_write_bytes", "kind", b"kind", "latency_s", b"latency_s", "operations", b"operations", "path", b"path", "read_bytes", b"read_bytes", "retransmits", b"retransmits", "source", b"source", "spent_s", b"spent_s", "timeouts", b"timeouts", "trouble", b"trouble", "uncounted", b"uncounted", "waited_s", b"waited_s", "write_bytes", b"write_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_s: _TypeAlias = _typing.Literal["answered_s"]  # noqa: Y015
     _WhichOneofArgType__answered_s: _TypeAlias = _typing.Literal["_answered_s", b"_answered_s"]  # noqa: Y015
+    _WhichOneofReturnType__disk_busy_s: _TypeAlias = _typing.Literal["disk_busy_s"]  # noqa: Y015
+    _WhichOneofArgType__disk_busy_s: _TypeAlias = _typing.Literal["_disk_busy_s", b"_disk_busy_s"]  # noqa: Y015
+    _WhichOneofReturnType__disk_operations: _TypeAlias = _typing.Literal["disk_operations"]  # noqa: Y015
+    _WhichOneofArgType__disk_operations: _TypeAlias = _typing.Literal["_disk_operations", b"_disk_operations"]  # noqa: Y015
+    _WhichOneofReturnType__disk_read_bytes: _TypeAlias = _typing.Literal["disk_read_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_read_bytes: _TypeAlias = _typing.Literal["_disk_read_bytes", b"_disk_read_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__disk_spent_s: _TypeAlias = _typing.Literal["disk_spent_s"]  # noqa: Y015
+    _WhichOneofArgType__disk_spent_s: _TypeAlias = _typing.Literal["_disk_spent_s", b"_disk_spent_s"]  # noqa: Y015
+    _WhichOneofReturnType__disk_write_bytes: _TypeAlias = _typing.Literal["disk_write_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_write_bytes: _TypeAlias = _typing.Literal["_disk_write_bytes", b"_disk_write_bytes"]  # noqa: Y015
     _WhichOneofReturnType__latency_s: _TypeAlias = _typing.Literal["latency_s"]  # noqa: Y015
     _WhichOneofArgType__latency_s: _TypeAlias = _typing.Literal["_latency_s", b"_latency_s"]  # noqa: Y015
     _WhichOneofReturnType__operations: _TypeAlias = _typing.Literal["operations"]  # noqa: Y015
@@ -410,6 +447,8 @@ class MountTold(_message.Message):
     _WhichOneofArgType__read_bytes: _TypeAlias = _typing.Literal["_read_bytes", b"_read_bytes"]  # noqa: Y015
     _WhichOneofReturnType__retransmits: _TypeAlias = _typing.Literal["retransmits"]  # noqa: Y015
     _WhichOneofArgType__retransmits: _TypeAlias = _typing.Literal["_retransmits", b"_retransmits"]  # noqa: Y015
+    _WhichOneofReturnType__spent_s: _TypeAlias = _typing.Literal["spent_s"]  # noqa: Y015
+    _WhichOneofArgType__spent_s: _TypeAlias = _typing.Literal["_spent_s", b"_spent_s"]  # noqa: Y015
     _WhichOneofReturnType__timeouts: _TypeAlias = _typing.Literal["timeouts"]  # noqa: Y015
     _WhichOneofArgType__timeouts: _TypeAlias = _typing.Literal["_timeouts", b"_timeouts"]  # noqa: Y015
     _WhichOneofReturnType__waited_s: _TypeAlias = _typing.Literal["waited_s"]  # noqa: Y015
@@ -419,6 +458,16 @@ class MountTold(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_s) -> _WhichOneofReturnType__answered_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_busy_s) -> _WhichOneofReturnType__disk_busy_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_operations) -> _WhichOneofReturnType__disk_operations | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_read_bytes) -> _WhichOneofReturnType__disk_read_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_spent_s) -> _WhichOneofReturnType__disk_spent_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_write_bytes) -> _WhichOneofReturnType__disk_write_bytes | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_s) -> _WhichOneofReturnType__latency_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__operations) -> _WhichOneofReturnType__operations | None: ...
@@ -426,6 +475,8 @@ class MountTold(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__read_bytes) -> _WhichOneofReturnType__read_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retransmits) -> _WhichOneofReturnType__retransmits | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spent_s) -> _WhichOneofReturnType__spent_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeouts) -> _WhichOneofReturnType__timeouts | None: ...
     @_typing.overload

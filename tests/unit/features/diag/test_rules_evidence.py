@@ -34,6 +34,34 @@ def test_each_mount_is_told_with_the_floor_that_it_has() -> None:
     assert (well.verdict, well.target) == (Verdict.OK, 1.0)
 
 
+@pytest.mark.spec("DIAG-3", "SRC-1")
+def test_a_mount_says_what_counted_its_figures() -> None:
+    ward = healthy(2)
+    now = {"operations": 1500.0, "spent_s": 200.0, "counted_by": "eBPF", "disk": "sda"}
+    share = mount("/data", kind="fuse.s3", **now | {"disk": ""})
+    busy = {"disk_operations": 900.0, "disk_spent_s": 18.0, "disk_busy_s": 15.0}
+    local = mount("/tmp", kind="ext4", **now | busy)
+    silent = mount("/new", kind="fuse.s3", read_bytes=None, write_bytes=None, operations=None,
+                   latency_s=None, uncounted="the kernel has no BTF")  # fmt: skip
+    before = {"operations": 1000.0, "spent_s": 100.0, "disk_operations": 300.0}
+    old = {**before, "disk_spent_s": 6.0, "disk_busy_s": 0.0}
+    refact(ward[0], mounts=(share, local, silent))
+    facts = ward[0].facts
+    assert facts is not None
+    earlier = tuple(replace(each, **old) for each in (share, local))
+    ward[0].earlier = replace(facts, time=facts.time - 30, mounts=(*earlier, silent))
+    found = {each.title: each.evidence for each in ward.judged() if each.rule == "hung_mount"}
+    assert found["/data (fuse.s3)"].endswith(
+        "17 operations/s, 200 ms an operation (the job's own calls, by eBPF)"
+    )
+    assert found["/tmp (ext4)"].endswith(
+        "(the job's own calls, by eBPF); disk sda: 20 ms an operation, busy 50 %"
+    )
+    assert found["/new (fuse.s3)"].endswith(
+        "; what is read and written there is not known: the kernel has no BTF"
+    )
+
+
 @pytest.mark.spec("DIAG-5")
 @pytest.mark.parametrize(
     ("ahead_s", "words"),

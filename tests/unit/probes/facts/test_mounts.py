@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.jobfacts import FactKind
 from lattice.domain.probed import MountReport, MountsReport
+from lattice.probes.facts.disks import read_diskstats
 from lattice.probes.facts.mounts import (
     MountCounts,
     file_system_of,
@@ -99,6 +100,46 @@ def test_counts_stand_beside_the_mount_they_are_of(tmp_path: Path) -> None:
     assert (scratch.answered_s, scratch.waited_s, scratch.write_bytes) == (None, 2.0, 30)
     assert (local.read_bytes, local.operations) == (None, None)
     assert [(each.kind, each.subject) for each in absences] == [(FactKind.MOUNTS, "others")]
+
+
+DISKS = """\
+ 259       0 nvme0n1 100 0 2048 500 50 0 1024 250 0 600 750 0 0 0 0
+ 259       1 nvme0n1p1 10 0 2 5 5 0 4 25 0 20 30
+   8       0 bad 1 2
+   8       1 sda1 x 0 2 5 5 0 4 25 0 20 30
+"""
+
+
+@pytest.mark.spec("DIAG-3")
+def test_others_have_the_jobs_own_calls_and_a_local_one_its_disk(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/diskstats").write_text(DISKS)
+    calls = {"calls": 4, "spent_s": 0.8, "read_bytes": 300, "write_bytes": 20}
+    look = MountsReport(
+        mounts=(
+            MountReport(path="/data", kind="fuse.s3", source="s3", device="0:54", **calls),
+            MountReport(path="/tmp", kind="ext4", source="x", device="259:1", **calls),
+            MountReport(path="/new", kind="fuse.s3", source="s3", device="0:55"),
+            MountReport(path="/home", kind="nfs4", source="f:/home", device="0:56", **calls),
+        ),
+        uncounted="the kernel has no BTF",
+    )
+    (share, local, new, home), _ = mount_facts(look, tmp_path)
+    assert (share.read_bytes, share.write_bytes, share.operations) == (300, 20, 4)
+    assert (share.latency_s, share.spent_s, share.counted_by) == (0.2, 0.8, "eBPF")
+    assert (share.disk, share.disk_operations) == ("", None)
+    assert (local.disk, local.disk_read_bytes, local.disk_write_bytes) == ("nvme0n1p1", 1024, 2048)
+    assert (local.disk_operations, local.disk_spent_s, local.disk_busy_s) == (15, 0.03, 0.02)
+    assert (new.operations, new.latency_s, new.uncounted) == (None, None, "the kernel has no BTF")
+    assert (home.operations, home.counted_by) == (None, "")
+    assert home.uncounted == "the NFS client counts nothing for it"
+
+
+@pytest.mark.spec("SRC-2")
+@given(st.text(alphabet=st.sampled_from("0123456789 \nsda-x")))
+def test_garbage_is_never_a_disk(text: str) -> None:
+    for disk in read_diskstats(text).values():
+        assert min(disk.operations, disk.spent_s, disk.busy_s, disk.read_bytes) >= 0
 
 
 def test_what_a_mount_is_called_can_not_move_the_cursor() -> None:

@@ -19,6 +19,7 @@ from lattice.features.diag.rules.findings import (
 )
 from lattice.features.diag.rules.mounts import (
     answers_within_s,
+    disk_rates,
     format_seconds,
     rates,
     target_of,
@@ -110,7 +111,45 @@ def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
     operations = [each.operations_s for each in counted if each.operations_s is not None]
     if operations:
         parts.append(f"{sum(operations):.0f} operations/s")
-    latencies = [mount.latency_s for _, mount in found if mount.latency_s is not None]
+    latencies = [each.latency_s for each in counted if each.latency_s is not None]
+    latencies = latencies or [mount.latency_s for _, mount in found if mount.latency_s is not None]
     if latencies:
         parts.append(f"{format_seconds(max(latencies))} an operation")
-    return ", ".join(parts)
+    return ", ".join(parts) + _source(found) + _disk(case, found)
+
+
+def _source(found: list[tuple[str, MountFact]]) -> str:
+    """Return what counted this, or why nothing did."""
+    by = sorted({mount.counted_by for _, mount in found if mount.counted_by})
+    if by:
+        return f" ({_COUNTED.get(by[0], by[0])})"
+    reasons = sorted({mount.uncounted for _, mount in found if mount.uncounted})
+    return f"; what is read and written there is not known: {reasons[0]}" if reasons else ""
+
+
+_COUNTED = {
+    "eBPF": "the job's own calls, by eBPF",
+    "nfs": "the node's NFS client",
+    "lustre": "the node's Lustre client",
+}
+
+
+def _disk(case: Case, found: list[tuple[str, MountFact]]) -> str:
+    """Return what the busiest disk below it does for all of its node."""
+    known = [
+        (each.busy, node, mount.disk, each)
+        for node, mount in found
+        if (each := disk_rates(case, node, mount)) is not None
+    ]
+    if not known:
+        return ""
+    _, node, disk, most = max(known, key=lambda each: each[:3])
+    parts = [
+        f"{format_rate(value)} {name}"
+        for name, value in (("read", most.read_bytes_s), ("written", most.write_bytes_s))
+        if value is not None
+    ]
+    if most.latency_s is not None:
+        parts.append(f"{format_seconds(most.latency_s)} an operation")
+    where = f"disk {disk} of {node}" if len(found) > 1 else f"disk {disk}"
+    return f"; {where}: {', '.join(parts)}, busy {100 * most.busy:.0f} %"
