@@ -108,6 +108,7 @@ class TelemetryParts:
             self.output,
             to_server_time=servers.to_server_time,
             leaps=lambda: self.time.leaps,
+            mode=self.job_settings.known_mode,
         )
         self.reloads = (Reload("alerts", self._judge_by),)
         self.slices = _slices(settings, self.gpu_health, clock)
@@ -120,7 +121,7 @@ class TelemetryParts:
             plan,
             (self.snapshots, Waiting(self.buffer)),
         )
-        self.job_settings.on_change = self.sampling.nudge
+        self.job_settings.on_change = self._settings_changed
         self.sendings = self._sendings(config.remote_write, linked, plan, share)
         self.feed = MetricFeed(self.snapshots, self.sampling)
         self._metrics_address = local_metrics_address(settings.config.metrics.listen)
@@ -177,6 +178,10 @@ class TelemetryParts:
             sending("over servers", linked, choice.over_servers),
             sending("straight", straight, choice.straight),
         )
+
+    def _settings_changed(self) -> None:
+        self.sampling.nudge()
+        self.snapshots.take_modes(self.time.now())
 
     def _judge_by(self, alerts: AlertsSection) -> None:
         self.snapshots.reload(judge_factory(alerts.thresholds))

@@ -37,6 +37,8 @@ class RunEventKind(StrEnum):
     ALERT = "alert"
     JOB = "job"
     """The job reported it itself: untrusted text."""
+    MODE = "mode"
+    """From then on it is measured in another mode, the `name`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

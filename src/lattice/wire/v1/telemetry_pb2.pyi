@@ -463,13 +463,13 @@ class RunEvent(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """alert or job."""
+    """alert, job or mode."""
     time: _builtins.float
     ended: _builtins.float
     lasts: _builtins.bool
     """Its end is not known yet."""
     name: _builtins.str
-    """The rule of an alert; the name that the job gave."""
+    """The rule of an alert; the name that the job gave; a mode."""
     subject: _builtins.str
     text: _builtins.str
     @_builtins.property

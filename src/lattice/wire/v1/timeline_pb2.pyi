@@ -207,7 +207,7 @@ class TimelineEvent(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """alert, job, lost output, session, read or preempted."""
+    """alert, job, mode, lost_output, session, read or preempted."""
     lasts: _builtins.bool
     node: _builtins.str
     text: _builtins.str

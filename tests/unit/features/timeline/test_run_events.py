@@ -219,6 +219,28 @@ async def test_many_silent_nodes_are_few_sentences() -> None:
     assert missing[-1] == "97 more nodes lack events."
 
 
+def _switch(name: str, after_s: float) -> RunEvent:
+    return RunEvent(kind=RunEventKind.MODE, time=BEGAN + after_s, name=name)
+
+
+async def test_a_switch_of_the_mode_is_one_event_for_all_nodes() -> None:
+    site = Site(is_running=True)
+    site.nodes.happened = [
+        of_node(_switch("debug", 60), _switch("prod", 360), _switch("debug", 400)),
+        of_node(_switch("debug", 62), _switch("prod", 385), _switch("new", 800), node="n2"),
+    ]
+    part = await site.reader.of(site.attempt)
+    assert [
+        (each.kind, each.node, each.text, (each.time - BEGUN).total_seconds())
+        for each in part.events
+    ] == [
+        (EventKind.MODE, "", "measured in debug, every 1 s", 60),
+        (EventKind.MODE, "", "measured in prod, every 30 s", 360),
+        (EventKind.MODE, "", "measured in debug, every 1 s", 400),
+        (EventKind.MODE, "", "measured in new", 800),
+    ]
+
+
 def _many(kind: RunEventKind, count: int, begin: int = 0) -> Iterable[RunEvent]:
     return (RunEvent(kind=kind, time=BEGAN + begin + at, name=str(at)) for at in range(count))
 

@@ -46,6 +46,7 @@ class RunEvents:
 
     def __init__(self) -> None:
         self._alerts, self._reported = EventRing(), EventRing()
+        self._mode = ""
         self._texts: dict[tuple[str, str], str] = {}
         """Of alerts that fire: once one is over, its text is about that."""
 
@@ -60,6 +61,13 @@ class RunEvents:
     def report(self, event: RunEvent) -> None:
         """Add what the job reported."""
         self._reported.add(event)
+
+    def take_mode(self, mode: str, time: float) -> None:
+        """Add a switch, if this mode is known and is another one than before."""
+        if mode and self._mode and mode != self._mode:
+            # As what is reported, switches are the owner's doing.
+            self._reported.add(RunEvent(kind=RunEventKind.MODE, time=time, name=mode))
+        self._mode = mode or self._mode
 
     def take_changes(self, changes: Iterable[Alert]) -> None:
         """Add the alerts that are over."""

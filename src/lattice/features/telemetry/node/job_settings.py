@@ -97,6 +97,10 @@ class JobSettings:
         mode, until = settings.modes.get(job_id, (settings.usual, None))
         return settings.usual if until is not None and until <= self._now() else mode
 
+    def known_mode(self, job_id: int) -> str:
+        """Return the name of the mode, or an empty text before the first settings."""
+        return "" if self._settings is None else self.mode_of(job_id).value
+
     def interval_s(self, job_id: int) -> float:
         return self.mode_of(job_id).interval_s
 

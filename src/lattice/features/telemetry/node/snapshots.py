@@ -91,12 +91,15 @@ class SnapshotStore:
         *,
         to_server_time: Callable[[float], float] = lambda here_s: here_s,
         leaps: Callable[[], int] = lambda: 0,
+        mode: Callable[[int], str] = lambda _: "",
     ) -> None:
         """`judge` creates a judge for each run; `output` returns when a job last wrote.
 
         Both times are by the servers' clock. `to_server_time` converts a time of the node's clock
-        to the servers'. `leaps` returns how often that time stepped.
+        to the servers'. `leaps` returns how often that time stepped. `mode` returns in which mode a
+        job is measured, or an empty text if that is not known.
         """
+        self._mode = mode
         self._judge = judge
         self._output = output
         self._to_server_time = to_server_time
@@ -134,6 +137,7 @@ class SnapshotStore:
         run.before, run.now = run.now, snapshot
         run.first = run.first or snapshot.time
         run.last = snapshot.time
+        run.events.take_mode(self._mode(snapshot.identity.job_id), snapshot.time)
         alerts = self._judged(run, snapshot)
         if alerts:
             run.events.take_changes(alerts)
@@ -150,6 +154,12 @@ class SnapshotStore:
             run.before = run.now = None
             for follower in run.followers:
                 follower.changed.set()
+
+    def take_modes(self, time: float) -> None:
+        """Note in which mode each job is measured from now on."""
+        for run in self._runs.values():
+            if not run.ended:
+                run.events.take_mode(self._mode(run.identity.job_id), time)
 
     def report(self, identity: JobIdentity, event: RunEvent) -> bool:
         """Add what a job reported; return False if the job is not measured here."""

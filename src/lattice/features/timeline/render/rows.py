@@ -19,7 +19,9 @@ from lattice.features.timeline.render.bars import Axis, Bar, BarRow
 from lattice.features.timeline.render.own_rows import own_rows
 
 MOST_EVENT_ROWS = 12
-_NOTED = frozenset(each.value for each in (EventKind.ALERT, EventKind.JOB, EventKind.LOST_OUTPUT))
+_NOTED = frozenset(
+    each.value for each in (EventKind.ALERT, EventKind.JOB, EventKind.MODE, EventKind.LOST_OUTPUT)
+)
 """Kinds whose newest text stands beside the row."""
 _FULL = 100.0
 

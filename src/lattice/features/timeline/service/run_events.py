@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
@@ -32,6 +32,7 @@ from lattice.domain.run_events import (
     newest,
 )
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.telemetry import Mode
 from lattice.features.timeline.model import EventKind, TimelineEvent
 from lattice.foundation.ended_attempts import EndedAttemptQueue
 
@@ -47,6 +48,13 @@ _LARGEST_BYTES = 4 * 1024 * 1024
 """The newest events of an attempt have half of it at most."""
 _MOST_REASONS = 3
 _ROUND_S = 15.0
+_ONE_SWITCH = timedelta(seconds=45)
+"""Nodes measure in a new mode within an interval of the old one."""
+_KINDS = {
+    RunEventKind.ALERT: EventKind.ALERT,
+    RunEventKind.JOB: EventKind.JOB,
+    RunEventKind.MODE: EventKind.MODE,
+}
 _NODES_S = 3.0
 _STORING_NODES_S = 10.0
 
@@ -200,22 +208,43 @@ def _part(nodes: Iterable[NodeEvents], silent: Iterable[SilentNode]) -> EventsPa
         *reasons[:_MOST_REASONS],
         *((f"{more} more nodes lack events.",) if more > 0 else ()),
     )
+    events = [_event(node.node, each) for node in shown for each in node.events]
     return EventsPart(
-        tuple(_event(node.node, each) for node in shown for each in node.events), missing
+        (*_switches(events), *(each for each in events if not _is_switch(each))), missing
     )
+
+
+def _is_switch(event: TimelineEvent) -> bool:
+    return event.kind is EventKind.MODE
+
+
+def _switches(events: Iterable[TimelineEvent]) -> Iterable[TimelineEvent]:
+    """Switches of the mode, once for all nodes: the first node that measures so dates them."""
+    before: TimelineEvent | None = None
+    for each in sorted(filter(_is_switch, events), key=lambda each: each.time):
+        if before is None or before.name != each.name or each.time - before.time > _ONE_SWITCH:
+            yield replace(each, node="")
+        before = each
 
 
 def _event(node: str, event: RunEvent) -> TimelineEvent:
     pairs = ", ".join(f"{name} {value}" for name, value in event.attributes)
+    text = f"{event.text} ({pairs})" if pairs else event.text
     return TimelineEvent(
-        kind=EventKind.JOB if event.kind is RunEventKind.JOB else EventKind.ALERT,
+        kind=_KINDS[event.kind],
         time=_moment(event.time),
         ended=_moment(event.ended) if event.ended is not None else None,
         lasts=event.lasts,
         node=node,
         name=event.name,
-        text=f"{event.text} ({pairs})" if pairs else event.text,
+        text=_switched(event.name) if event.kind is RunEventKind.MODE else text,
     )
+
+
+def _switched(name: str) -> str:
+    # A later release may have other modes.
+    every = {each.value: f", every {each.interval_s:g} s" for each in Mode}.get(name, "")
+    return f"measured in {name}{every}"
 
 
 def _moment(seconds: float) -> datetime:

@@ -146,6 +146,30 @@ def test_events_of_ended_jobs_make_room_first() -> None:
     assert min(left[each] for each in range(201, 301)) == max(left.values())
 
 
+def test_a_switch_of_the_mode_is_an_event_and_the_first_mode_is_none() -> None:
+    modes = iter(("", "prod", "prod", "debug", "prod"))
+    site = Store()
+    site.store = SnapshotStore(site._judge, mode=lambda _: next(modes))
+    for number in range(5):
+        site.measure(30.0 * (number + 1))
+    assert [(each.kind, each.name, each.time - BEGUN) for each in site.read().events] == [
+        (RunEventKind.MODE, "debug", 120),
+        (RunEventKind.MODE, "prod", 150),
+    ]
+
+
+def test_a_switch_is_noted_without_a_measurement() -> None:
+    modes = ["prod"]
+    site = Store()
+    site.store = SnapshotStore(site._judge, mode=lambda _: modes[-1])
+    site.measure(30.0)
+    modes.append("debug")
+    for _ in range(2):
+        site.store.take_modes(BEGUN + 41)
+    site.measure(60.0)
+    assert [(each.name, each.time - BEGUN) for each in site.read().events] == [("debug", 41)]
+
+
 def test_nothing_is_reported_after_the_end() -> None:
     site = Store()
     site.measure(1)
