@@ -10,7 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs.export import (
+    ConsoleLogRecordExporter,
+    InMemoryLogRecordExporter,
+    SimpleLogRecordProcessor,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
@@ -82,3 +90,33 @@ def otlp_json(request: Any) -> dict[str, Any]:
                     if name in span:
                         span[name] = base64.b64decode(span[name]).hex()
     return found
+
+
+def logged(
+    time: datetime, text: str, name: str = "", resource: Mapping[str, Any] = JOB
+) -> tuple[ReadableLogRecord, ...]:
+    """A warning, or an event with a name."""
+    exporter = InMemoryLogRecordExporter()
+    provider = LoggerProvider(resource=Resource(dict(resource)))
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    record = LogRecord(
+        timestamp=nanoseconds(time),
+        severity_number=SeverityNumber.WARN,
+        severity_text="WARN",
+        body=text,
+        event_name=name or None,
+    )
+    provider.get_logger("train").emit(record)
+    return exporter.get_finished_logs()
+
+
+def indented_logs(records: tuple[ReadableLogRecord, ...]) -> str:
+    """As `ConsoleLogRecordExporter` writes by itself."""
+    out = io.StringIO()
+    ConsoleLogRecordExporter(out=out).export(records)
+    return out.getvalue()
+
+
+def otlp_log_lines(records: tuple[ReadableLogRecord, ...]) -> str:
+    """OTLP/JSON: one request a line."""
+    return json.dumps(otlp_json(encode_logs(records))) + "\n"

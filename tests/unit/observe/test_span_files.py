@@ -16,7 +16,16 @@ from lattice.domain.span import LONGEST_MARK_TEXT, LONGEST_SPAN_NAME, WrittenMar
 from lattice.observe.span_files.reader import OwnRecord, SpanFileLimits, SpanFiles
 from lattice.observe.span_files.records import RecordDecoder
 from tests.fakes.cluster import allocation
-from tests.otel_files import JOB, indented, lines, one_span, otlp_lines
+from tests.otel_files import (
+    JOB,
+    indented,
+    indented_logs,
+    lines,
+    logged,
+    one_span,
+    otlp_lines,
+    otlp_log_lines,
+)
 
 BEGAN = datetime(2026, 11, 15, 13, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -192,6 +201,19 @@ def test_log_records_are_marks(tmp_path: Path) -> None:
         ("warn", True, log["body"]),
     ]
     assert [each.is_named for each in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("form", [indented_logs, otlp_log_lines])
+def test_log_records_of_the_sdk_itself_are_marks(tmp_path: Path, form: Form) -> None:
+    text = form(logged(BEGAN + SECOND, "slow disk"))
+    text += form(logged(BEGAN + 2 * SECOND, "2 MB a step", name="memory.drift"))
+    found, missing = read(written(tmp_path, text))
+    assert missing == ()
+    assert [each.is_named for each in found] == [True, True]
+    assert [each.record for each in found] == [
+        WrittenMark("warn", (BEGAN + SECOND).timestamp(), "slow disk", is_log=True),
+        WrittenMark("memory.drift", (BEGAN + 2 * SECOND).timestamp(), "2 MB a step", is_log=False),
+    ]
 
 
 @pytest.mark.spec("RUN-3")

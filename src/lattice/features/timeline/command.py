@@ -19,6 +19,7 @@ from lattice.features.timeline.model import MOST_TRAININGS, OwnTimeline, Timelin
 from lattice.observe.mlflow_file import MlflowFile, mlflow_file
 
 SPANS_VARIABLE = "LATTICE_SPANS"
+_PATIENCE_S = 3.0
 UNNAMED_SPANS = (
     "Spans: rows with ? name no job, so they may be another one's. `lattice-run` names it."
 )
@@ -37,7 +38,7 @@ def timeline(
     file = Path(mlflow) if mlflow else mlflow_file(shell.environment)
     if file is not None:
         found = _with_file(found, file, shell.clock.now())
-    answer = _with_spans(found, spans or _named_spans(shell), shell.clock.now())
+    answer = _with_spans(shell, found, spans or _named_spans(shell))
     if html is not None:
         from lattice.features.timeline.render.page import page  # noqa: PLC0415
 
@@ -75,7 +76,7 @@ def _named_spans(shell: Shell) -> Sequence[str]:
     return (path,) if path else ()
 
 
-def _with_spans(timeline: Timeline, paths: Sequence[str], now: datetime) -> OwnTimeline:
+def _with_spans(shell: Shell, timeline: Timeline, paths: Sequence[str]) -> OwnTimeline:
     """Add what the job has written in files of spans."""
     own = OwnTimeline(**{each.name: getattr(timeline, each.name) for each in fields(timeline)})
     if not paths:
@@ -85,8 +86,12 @@ def _with_spans(timeline: Timeline, paths: Sequence[str], now: datetime) -> OwnT
 
     files = SpanFiles(paths, timeline.job_id)
     merger = SpanMerger(timeline.begin, timeline.until)
-    for each in files.of(_allocation(timeline), now):
-        merger.add(each.record, is_named=each.is_named, rank=each.rank)
+    take_back = shell.later(_PATIENCE_S, lambda: shell.note("Reading the files of spans …"))
+    try:
+        for each in files.of(_allocation(timeline), shell.clock.now()):
+            merger.add(each.record, is_named=each.is_named, rank=each.rank)
+    finally:
+        take_back()
     spans, marks = merger.spans(), merger.marks()
     missing = [f"Spans: {each}." for each in files.missing()]
     if merger.left_out:

@@ -49,6 +49,7 @@ def test_epochs_checkpoints_and_events_stand_on_the_axis(tmp_path: Path, form: A
     # 18 of the 40 minutes in which it ran.
     assert "3 × 00:06:00, 45%" in found["train.epoch #"]
     assert "?" not in shell.out
+    assert shell.asked == []
 
 
 def test_the_variable_names_the_files_and_the_option_replaces_it(tmp_path: Path) -> None:
