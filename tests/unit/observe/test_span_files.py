@@ -382,8 +382,9 @@ def test_a_folder_has_its_files_and_the_number_of_the_job(tmp_path: Path) -> Non
     assert len(found) == 4
     assert missing == ()
     (tmp_path / "empty").mkdir()
-    _, missing = read(tmp_path / "empty")
-    assert "no file that ends in .json" in missing[0]
+    found, (reason,) = read(tmp_path / "empty")
+    assert found == []
+    assert "no file that ends in .json" in reason
 
 
 def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:

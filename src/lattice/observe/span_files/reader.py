@@ -78,7 +78,7 @@ class SpanFiles:
                 taken += 1
                 rank = job.rank if job is not None else -1
                 yield OwnRecord(record, owned is Ownership.OWN, rank)
-        if not taken:
+        if self._size_bytes and not taken:
             self._missing.append("no span is of this job")
 
     def missing(self) -> tuple[str, ...]:

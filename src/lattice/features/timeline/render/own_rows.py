@@ -40,9 +40,9 @@ def own_rows(timeline: OwnTimeline, axis: Axis) -> Iterable[BarRow]:
         yield BarRow(f"{hidden} more events", (), "in -o json")
 
 
-def mean_text(seconds: float) -> str:
+def length_text(seconds: float) -> str:
     """`31ms`, `2.41s`, `00:10:02`."""
-    return duration(seconds) if seconds >= _LONG_S else number(seconds * 1e6, "µs")
+    return duration(round(seconds)) if seconds >= _LONG_S else number(seconds * 1e6, "µs")
 
 
 def _running_s(timeline: Timeline) -> float:
@@ -75,12 +75,12 @@ def _span_row(row: SpanRow, depth: int, axis: Axis, running_s: float) -> BarRow:
             row.kind.value,
             each.share,
             f"{row.name}: {each.started.isoformat()}, "
-            + mean_text((each.ended - each.started).total_seconds())
+            + length_text((each.ended - each.started).total_seconds())
             + (f", {each.share:.0%}" if each.share < 1 else ""),
         )
         for each in row.stretches
     )
-    note = f"{row.count} × {mean_text(row.total_s / row.count)}"
+    note = f"{row.count} × {length_text(row.total_s / row.count)}"
     if running_s > 0:
         share = min(row.busy_s / running_s, 1.0)
         note += f", {share:.0%}" if share >= _LEAST_SHARE else ", <1%"

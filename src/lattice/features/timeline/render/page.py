@@ -9,7 +9,7 @@ from lattice.base.moment import duration
 from lattice.base.text import inert
 from lattice.features.timeline.model import OwnTimeline, Timeline, TimelineEvent
 from lattice.features.timeline.render.bars import Axis, Bar, BarRow
-from lattice.features.timeline.render.own_rows import mean_text
+from lattice.features.timeline.render.own_rows import length_text
 from lattice.features.timeline.render.rows import LineRow, bar_rows, line_rows
 
 _COLOURS = {
@@ -43,7 +43,7 @@ _CSS = (
 )
 _LEFT, _AXIS, _RIGHT = 190, 700, 210
 _BAR, _LINE, _TOP = 22, 64, 26
-_TICKS = 6
+_TICKS, _INDENT = 6, 10
 
 
 def page(timeline: Timeline) -> str:
@@ -140,8 +140,10 @@ def _pieces(row: LineRow, down: int) -> Iterable[str]:
 
 
 def _label(label: str, note: str, down: float) -> str:
+    name = label.lstrip(" ")
+    across = 4 + _INDENT * (len(label) - len(name))
     return (
-        f'<text x="4" y="{down:.0f}">{_text(label[:28])}<title>{_text(label)}</title></text>\n'
+        f'<text x="{across}" y="{down:.0f}">{_text(name[:28])}<title>{_text(name)}</title></text>\n'
         f'<text x="{_LEFT + _AXIS + 8}" y="{down:.0f}">{_text(note[:32])}'
         f"<title>{_text(note)}</title></text>\n"
     )
@@ -192,12 +194,12 @@ def _runs(timeline: Timeline) -> str:
 def _own(timeline: OwnTimeline) -> str:
     spans = (
         (
-            "\u00a0\u00a0" * each.depth + each.name,
+            "· " * each.depth + each.name,
             "this job" if each.named else "no job",
             f"{each.count}" + (f" of rank {each.rank}" if each.rank is not None else ""),
-            mean_text(each.total_s / each.count),
-            mean_text(each.longest_s),
-            duration(each.busy_s),
+            length_text(each.total_s / each.count),
+            length_text(each.longest_s),
+            length_text(each.busy_s),
             each.first.isoformat(),
             each.last.isoformat(),
         )
