@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from lattice.features.compare.service.metric_comparison import steady_from
-from lattice.features.compare.statistics.divergence import parts_at
-from lattice.features.compare.statistics.mean_difference import (
+from lattice.domain.statistics.divergence import parts_at
+from lattice.domain.statistics.mean_difference import (
     Difference,
     difference,
     level_of,
     variance_of_mean,
 )
+from lattice.features.compare.service.metric_comparison import steady_from
 
 PAIRS = 2000
 _LONG = 2880

@@ -18,7 +18,8 @@ from lattice.domain.measured import Shown
 from lattice.domain.metric import PREFIX
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.promql import scope_of
-from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison, Sureness
+from lattice.domain.statistics.sureness import Sureness
+from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison
 from lattice.features.compare.service.compare import CompareService
 from lattice.features.compare.wiring import compare_service
 from tests.contract.metric_stores import ENGINES, place_of

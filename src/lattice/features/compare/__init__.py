@@ -3,7 +3,7 @@
 Data path    command ─► operations ─► wiring ─► service.compare.
              Then each run ─► access.output.
              ─► service.series ─► port MetricStore, or the stored run summary.
-             ─► statistics (pure) ─► service.metric_comparison ─► render.
+             ─► domain.statistics (pure) ─► service.metric_comparison ─► render.
 Scope        Every run is looked up and checked as for `lattice top`; no query starts before all
              are. Sensitive work is compared only with sensitive work.
 Bounds       8 runs, 16 metrics, 2 880 samples per metric and run. Four queries to the metric store

@@ -13,6 +13,7 @@ from enum import StrEnum
 from lattice.base.errors import UsageError
 from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.sureness import Sureness
 from lattice.domain.telemetry import MetricOrigin
 
 FEWEST_RUNS, MOST_RUNS = 2, 8
@@ -39,21 +40,6 @@ class Align(StrEnum):
 
     RELATIVE = "relative"
     """The start of each attempt is 0."""
-
-
-class Sureness(StrEnum):
-    """How certain it is that there is a difference."""
-
-    SURE = "sure"
-    """Fewer than 1 in 100 whole comparisons would show it by chance."""
-    LIKELY = "likely"
-    """Fewer than 1 in 20."""
-    PERHAPS = "perhaps"
-    """Its own interval excludes zero, but among so many metrics that can happen by chance."""
-    NONE_FOUND = "none found"
-    """Not proof of equality: `smallest` is the smallest difference that would be found."""
-    UNKNOWN = "unknown"
-    """There is nothing to judge by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.features.compare.model import Comparison, MetricComparison, Sureness
+from lattice.domain.statistics.sureness import Sureness
+from lattice.domain.statistics.track import Track, on_grid, together, track_of
+from lattice.features.compare.model import Comparison, MetricComparison
 from lattice.features.compare.service.series import MOST_SAMPLES
-from lattice.features.compare.statistics.track import Track, on_grid, together, track_of
 from tests.unit.features.compare.runs import CPU, Course, Site, course, noise
 
 METRIC = "gpu_utilization"

@@ -27,7 +27,8 @@ from lattice.domain.measured import Shown
 from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import BadQuery, StoreSilent
 from lattice.domain.promql import BadSelector
-from lattice.features.compare.model import USUAL, Comparison, MetricComparison, Sureness
+from lattice.domain.statistics.sureness import Sureness
+from lattice.features.compare.model import USUAL, Comparison, MetricComparison
 from lattice.features.compare.operations import CompareRequest
 from lattice.features.compare.service.series import MOST_SAMPLES, origin_question, series_question
 from lattice.features.compare.wiring import bindings

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.features.compare.service.metric_comparison import (
-    CHANGES,
-    NEVER,
-    TOO_SHORT,
-    steady_from,
-)
-from lattice.features.compare.statistics import student
-from lattice.features.compare.statistics.divergence import parts_at
-from lattice.features.compare.statistics.mean_difference import (
+from lattice.domain.statistics import student
+from lattice.domain.statistics.divergence import parts_at
+from lattice.domain.statistics.mean_difference import (
     LEAST_SAMPLES,
     MeanLevel,
     adjusted,
@@ -25,11 +19,17 @@ from lattice.features.compare.statistics.mean_difference import (
     level_of,
     variance_of_mean,
 )
-from lattice.features.compare.statistics.track import (
+from lattice.domain.statistics.track import (
     Track,
     on_grid,
     together,
     track_of,
+)
+from lattice.features.compare.service.metric_comparison import (
+    CHANGES,
+    NEVER,
+    TOO_SHORT,
+    steady_from,
 )
 from tests.unit.features.compare.runs import noise
 

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from lattice.base.fast_start import argv
 from lattice.base.style import Style
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.sureness import Sureness
 from lattice.domain.training_run import RunPoint
 from lattice.features.compare.command import COMPARE
-from lattice.features.compare.model import Comparison, LoggedDifference, Sureness, TrainingAxis
+from lattice.features.compare.model import Comparison, LoggedDifference, TrainingAxis
 from lattice.features.compare.render.commas import commas
 from lattice.features.compare.render.page import page
 from lattice.features.compare.render.plain import comparison_text

@@ -8,12 +8,12 @@ from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.table import UNKNOWN, Cell, Column, table
 from lattice.base.text import inert
+from lattice.domain.statistics.sureness import Sureness
 from lattice.features.compare.model import (
     Change,
     EpochParting,
     LoggedComparison,
     LoggedDifference,
-    Sureness,
     TrainingAxis,
     TrainingComparison,
 )

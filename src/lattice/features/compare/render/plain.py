@@ -10,12 +10,12 @@ from lattice.base.style import Style
 from lattice.base.table import UNKNOWN, Cell, Column, table
 from lattice.base.text import cut, inert, wrapped
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.sureness import Sureness
 from lattice.features.compare.model import (
     CONFIDENCE_PERCENT,
     Comparison,
     MetricComparison,
     RunDifference,
-    Sureness,
 )
 from lattice.features.compare.render.logged import (
     has_runs,

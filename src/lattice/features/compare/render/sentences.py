@@ -8,13 +8,13 @@ from lattice.base.moment import duration
 from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.sureness import Sureness
 from lattice.features.compare.model import (
     POWER_PERCENT,
     Change,
     Comparison,
     MetricComparison,
     RunDifference,
-    Sureness,
 )
 
 _VERBS = {

@@ -13,6 +13,17 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from lattice.domain.measured import SHOWN, Shown
+from lattice.domain.statistics.divergence import first_step, parts_at
+from lattice.domain.statistics.mean_difference import (
+    LEAST_SAMPLES,
+    Difference,
+    MeanLevel,
+    adjusted,
+    difference,
+    level_of,
+)
+from lattice.domain.statistics.sureness import sureness_of
+from lattice.domain.statistics.track import Track, on_grid, together
 from lattice.features.compare.model import (
     PLOT_POINTS,
     Change,
@@ -24,17 +35,7 @@ from lattice.features.compare.model import (
     RunLevel,
     RunLine,
 )
-from lattice.features.compare.statistics.divergence import first_step, parts_at
-from lattice.features.compare.statistics.mean_difference import (
-    LEAST_SAMPLES,
-    Difference,
-    MeanLevel,
-    adjusted,
-    difference,
-    level_of,
-)
-from lattice.features.compare.statistics.track import Track, on_grid, together
-from lattice.features.compare.statistics.verdict import change_of, sureness_of
+from lattice.features.compare.verdict import change_of
 
 _LEAST = 2 * LEAST_SAMPLES
 _FAR, _NEAR = 4.0, 2.5

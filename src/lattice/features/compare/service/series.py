@@ -18,8 +18,8 @@ from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
 from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore
 from lattice.domain.promql import BadSelector
 from lattice.domain.runsummary import BadSummary, RunSummary, decoded, summary_key
+from lattice.domain.statistics.track import Track, track_of
 from lattice.domain.telemetry import Coverage, MetricOrigin
-from lattice.features.compare.statistics.track import Track, track_of
 from lattice.observe.metric_query import Either, Expression, Gather, Gathered, Over, Ranged
 from lattice.observe.shown_series import HEARTBEATS, shown_series
 from lattice.observe.windows import INTERVALS, RunSteps, RunWindow

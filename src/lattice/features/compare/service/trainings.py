@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.track import Track
 from lattice.domain.training_run import TrainingRun
 from lattice.features.compare.model import TrainingComparison
-from lattice.features.compare.statistics.track import Track
 from lattice.features.compare.training.choice import chosen, logged_names
 from lattice.features.compare.training.epochs import RunValues
 from lattice.features.compare.training.pairs import LoggedRun

@@ -16,9 +16,9 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from lattice.domain.nodejobs import CLOCK_SLACK_S
+from lattice.domain.statistics.track import Track
 from lattice.domain.training_run import RunPoint
 from lattice.features.compare.model import TrainingAxis
-from lattice.features.compare.statistics.track import Track
 from lattice.features.compare.training.choice import is_epoch
 
 MOST_CELLS = 4096

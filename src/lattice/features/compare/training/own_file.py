@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.measured import Shown
+from lattice.domain.statistics.track import Track, track_of
 from lattice.domain.training_run import TrainingRun, runs_of
 from lattice.features.compare.model import ComparedRun, Comparison, TrainingComparison
-from lattice.features.compare.statistics.track import Track, track_of
 from lattice.features.compare.training.choice import chosen, logged_names
 from lattice.features.compare.training.epochs import RunValues
 from lattice.features.compare.training.pairs import LoggedRun

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lattice.domain.measured import SHOWN, Shown
+from lattice.domain.statistics.divergence import LEAST, parts_at
+from lattice.domain.statistics.mean_difference import Difference, paired_difference
+from lattice.domain.statistics.track import Track
 from lattice.features.compare.model import EpochParting, MeasuredChange, TrainingAxis
-from lattice.features.compare.statistics.divergence import LEAST, parts_at
-from lattice.features.compare.statistics.mean_difference import Difference, paired_difference
-from lattice.features.compare.statistics.track import Track
-from lattice.features.compare.statistics.verdict import change_of
 from lattice.features.compare.training.epochs import (
     EpochAxis,
     Logged,
@@ -24,6 +23,7 @@ from lattice.features.compare.training.epochs import (
     group_for,
     seconds_each,
 )
+from lattice.features.compare.verdict import change_of
 
 Values = Sequence[float | None]
 TOGETHER = 2

@@ -6,6 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from lattice.domain.statistics.mean_difference import (
+    Difference,
+    adjusted,
+    paired_difference,
+)
+from lattice.domain.statistics.sureness import Sureness, sureness_of
 from lattice.domain.training_run import TrainingRun
 from lattice.features.compare.model import (
     PLOT_POINTS,
@@ -17,17 +23,10 @@ from lattice.features.compare.model import (
     LoggedPoint,
     Setting,
     SettingValue,
-    Sureness,
     TrainingAxis,
     TrainingComparison,
     TrainingParting,
 )
-from lattice.features.compare.statistics.mean_difference import (
-    Difference,
-    adjusted,
-    paired_difference,
-)
-from lattice.features.compare.statistics.verdict import change_of, sureness_of
 from lattice.features.compare.training.epochs import seconds_each
 from lattice.features.compare.training.pairs import (
     TOGETHER,
@@ -38,6 +37,7 @@ from lattice.features.compare.training.pairs import (
     parting_of,
     seconds_name,
 )
+from lattice.features.compare.verdict import change_of
 
 MOST_DIFFERING = 50
 NO_RUN = "no run in MLflow names it"

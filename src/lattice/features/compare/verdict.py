@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from lattice.features.compare.model import Change, Sureness
-from lattice.features.compare.statistics.mean_difference import Difference
-
-_SURE, _LIKELY, _ITS_OWN = 0.01, 0.05, 0.05
-
-
-def sureness_of(its_own: float, among_all: float) -> Sureness:
-    """Return how sure it is, by its p-value alone and among all of the page."""
-    if among_all < _SURE:
-        return Sureness.SURE
-    if among_all < _LIKELY:
-        return Sureness.LIKELY
-    return Sureness.PERHAPS if its_own < _ITS_OWN else Sureness.NONE_FOUND
+from lattice.domain.statistics.mean_difference import Difference
+from lattice.features.compare.model import Change
 
 
 def change_of(found: Difference) -> Change:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lattice.features.compare.statistics import student
+from lattice.domain.statistics import student
 
 LEAST_SAMPLES = 8
 MAX_COEFFICIENT = 0.97

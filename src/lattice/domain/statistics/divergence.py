@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from lattice.features.compare.statistics import student
-from lattice.features.compare.statistics.mean_difference import ar1_coefficient, level_of
+from lattice.domain.statistics import student
+from lattice.domain.statistics.mean_difference import ar1_coefficient, level_of
 
 SURE = 0.01
 """Probability of a false alarm over all tests together."""
