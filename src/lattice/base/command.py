@@ -59,7 +59,8 @@ class Command(NamedTuple):
 
     An `offline` command needs no server and no configuration: `run(**values)`. In a command that
     `passes_on`, options end at the first word without a dash or at `--`. That word and all that
-    follow belong to the program to be run. A `serverless` command also works with `--local`.
+    follow belong to the program to be run. A `serverless` command also works with `--local`. One
+    that works `alone` never asks a server, and none need be known.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Command(NamedTuple):
     offline: bool = False
     passes_on: bool = False
     serverless: bool = False
+    alone: bool = False
 
 
 FORMATS = ("table", "wide", "json", "yaml")

@@ -30,7 +30,7 @@ def run(command: Command, values: Mapping[str, object], environment: Mapping[str
             return command.run(**own)
         from lattice.cli.shell import TerminalShell  # noqa: PLC0415 - not all need a server
 
-        shell = TerminalShell(common, environment)
+        shell = TerminalShell({**common, "local": True} if command.alone else common, environment)
         shell.check_server(command)
         try:
             return command.run(shell, **own)

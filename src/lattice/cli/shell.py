@@ -65,7 +65,7 @@ class TerminalShell:
 
     def check_server(self, command: Command) -> None:
         """Raise `UsageError` if the command needs a server and there is to be none."""
-        if self._settings.local and not command.serverless:
+        if self._settings.local and not (command.serverless or command.alone):
             raise UsageError(
                 f"`lattice {command.name}` needs a Lattice server.",
                 hint="Without one (--local, or `local: true` in the configuration) there are "

@@ -1,0 +1,1 @@
+"""`lattice bench capture` and `lattice bench compare`: they need no server."""
