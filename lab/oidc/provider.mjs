@@ -33,7 +33,7 @@ const ACCOUNTS = {
   bob: { scopes: [], claims: {} },
   carol: { scopes: ['tenant:admin'], claims: { tenant: 'biology' } },
   dave: { scopes: ['sensitive:claim'], claims: {} },
-  erin: { scopes: ['sensitive:claim'], claims: {} },
+  erin: { scopes: ['sensitive:claim', 'operator'], claims: {} },
   // No Unix account: these only govern.
   olga: { scopes: ['admin', 'system:admin'], claims: {} },
   oscar: { scopes: ['operator'], claims: {} },

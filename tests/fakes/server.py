@@ -26,6 +26,7 @@ from lattice.features.agents import wiring as agents_wiring
 from lattice.features.allocations import wiring as allocations
 from lattice.features.audit import wiring as audit_wiring
 from lattice.features.audit.section import AuditSection
+from lattice.features.checks import wiring as checks_wiring
 from lattice.features.claims import wiring as claims_wiring
 from lattice.features.claims.service.ledger import ClaimBook
 from lattice.features.compare import wiring as compare
@@ -40,6 +41,7 @@ from lattice.features.locks import wiring as locks_wiring
 from lattice.features.locks.service import LOCKS, LockBook
 from lattice.features.logs import wiring as logs
 from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.job_text import JobTextReader
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.monitoring import wiring as monitoring
@@ -158,10 +160,12 @@ def composed(
     base.journal.record_in(log)
     archive = Archive(objects or InMemoryObjectStore(clock))
     reading = LogService(scheduler, base.output, archive, feeds, clock)
+    book, texts = checks_wiring.open_book(base), JobTextReader()
+    texts.service = reading
     wirings = (
         allocations.wire(base),
         submit.wire(base, UenvSection()),
-        nodes_wiring.wire(base),
+        nodes_wiring.wire(base, warnings=book.warnings),
         tenants.wire(base),
         identity.wire(base, AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer="")),
         health.wire(
@@ -175,6 +179,7 @@ def composed(
         agents_wiring.wire(agents.enrolment, agents.trust, base.journal),
         link.wire(base, access),
         Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),
+        checks_wiring.wire(base, book, texts),
         audit_wiring.wire(base, agents.signer, log, AuditSection(), InMemoryObjectStore(clock)),
         sharing_wiring.wire(base, sharing.shares, sharing.terms),
         locks_wiring.wire(base, locks),

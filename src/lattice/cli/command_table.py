@@ -191,4 +191,19 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "Which nodes are claimed, by whom and why",
         "lattice.features.claims.command:CLAIMS",
     ),
+    (
+        "bench capture",
+        "Measure this machine into a file",
+        "lattice.features.bench.command.capture:CAPTURE",
+    ),
+    (
+        "bench compare",
+        "Compare two files of `bench capture`",
+        "lattice.features.bench.command.compare:COMPARE",
+    ),
+    (
+        "admin check",
+        "Measure nodes: all-reduce, disk, links",
+        "lattice.features.checks.command:CHECK",
+    ),
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lattice.features.attach.sessions import AttachSessions, RecordingPart
     from lattice.features.audit.model import AuditExportPart, AuditPage, AuditVerdict
     from lattice.features.audit.operations import AuditFilter
+    from lattice.features.checks.model import NodeChecks, SubmittedCheck
     from lattice.features.claims.model import ClaimAnswer, ClaimList
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Area, Diagnosis, StackPicture
@@ -137,6 +138,24 @@ class Verbs(VerbBase):
         from lattice.features.audit import operations
 
         return self.call(operations.export_audit(cursor))
+
+    def check_nodes(
+        self, name: str, *, partition: str = "", project: str = "", walltime_s: int = 600
+    ) -> SubmittedCheck:
+        """Submit a job that measures nodes, given in Slurm's notation: `n[1-3]`."""
+        from lattice.features.checks import operations
+
+        return self.call(
+            operations.check_nodes(
+                name, partition=partition, project=project, walltime_s=walltime_s
+            )
+        )
+
+    def node_checks(self, name: str) -> NodeChecks:
+        """List the newest results of nodes, and the checks that are under way."""
+        from lattice.features.checks import operations
+
+        return self.call(operations.list_node_checks(name))
 
     def claims(self) -> ClaimList:
         """List the claims in force that the caller may see."""

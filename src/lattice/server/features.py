@@ -13,6 +13,7 @@ from lattice.features.agents import wiring as agents
 from lattice.features.allocations import wiring as allocations
 from lattice.features.attach import wiring as attach
 from lattice.features.audit import wiring as audit
+from lattice.features.checks import wiring as checks
 from lattice.features.claims import wiring as claims
 from lattice.features.compare import wiring as compare
 from lattice.features.diag import wiring as diag
@@ -26,6 +27,7 @@ from lattice.features.identity.service.slurm_token import SlurmSignIn
 from lattice.features.link import wiring as link
 from lattice.features.locks import wiring as locks
 from lattice.features.logs import wiring as logs
+from lattice.features.logs.service.job_text import JobTextReader
 from lattice.features.monitoring import wiring as monitoring
 from lattice.features.monitoring.service.ended import ENDED
 from lattice.features.nodes import wiring as nodes
@@ -84,7 +86,9 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield identity.wire(base, _discovery(config.api), _munge(ground, names), _slurm(ground))
     yield allocations.wire(base)
     yield submit.wire(base, config.uenv, keys=agreed.lasts)
-    yield nodes.wire(base, config.node_agent.drain_terms if ground.agents else None)
+    book = checks.open_book(base)
+    drains = config.node_agent.drain_terms if ground.agents else None
+    yield nodes.wire(base, drains, book.warnings)
     yield tenants.wire(base)
     yield report.wire(base)
     yield compare.wire(base)
@@ -92,7 +96,10 @@ def features(ground: Ground, description: Callable[[], Awaitable[str]]) -> Itera
     yield timeline.wire(base, attach.session_spans(base), logs.log_volumes(base))
     yield prometheus.wire(base)
     recordings = attach.recording_retention(base)
-    yield logs.wire(base, config.logs, believed_keys(config.logs.seal_keys), recordings)
+    texts = JobTextReader()
+    seal_keys = believed_keys(config.logs.seal_keys)
+    yield logs.wire(base, config.logs, seal_keys, recordings, texts)
+    yield checks.wire(base, book, texts if base.objects is not None else None)
     if agreed.lasts:
         yield sharing.wire(base, ground.cluster.shares, config.sharing.terms)
         yield locks.wire(base, ground.cluster.locks)

@@ -31,6 +31,8 @@ from lattice.wire.v1 import (
     attach_pb2_grpc,
     audit_pb2,
     audit_pb2_grpc,
+    checks_pb2,
+    checks_pb2_grpc,
     claims_pb2,
     claims_pb2_grpc,
     compare_pb2,
@@ -656,6 +658,14 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.NodeService/GetNode": (
         nodes_pb2_grpc.NodeServiceStub,
         nodes_pb2.GetNodeRequest(name="n1"),
+    ),
+    "lattice.v1.NodeCheckService/CheckNodes": (
+        checks_pb2_grpc.NodeCheckServiceStub,
+        checks_pb2.CheckNodesRequest(name="n1", walltime_s=600),
+    ),
+    "lattice.v1.NodeCheckService/ListNodeChecks": (
+        checks_pb2_grpc.NodeCheckServiceStub,
+        checks_pb2.ListNodeChecksRequest(name="n1"),
     ),
     **{
         f"lattice.v1.NodeService/{act}Node": (

@@ -64,6 +64,7 @@ RESTARTED = (
     "log metadata",
     "log retention",
     "membership",
+    "node checks",
     "oidc keys",
     "presences",
     "replicas announced",

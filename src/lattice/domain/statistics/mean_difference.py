@@ -208,7 +208,7 @@ def _percent(baseline: MeanLevel, other: MeanLevel, far: float) -> Bounded | Non
     if under <= 0.0:
         # No metric is negative.
         return None
-    doubt = far * far * baseline.variance / (under * under)
+    doubt = far * far * (baseline.variance / under / under)  # its square may be no number
     if doubt >= 1.0:
         return None
     ratio = other.mean / under

@@ -22,7 +22,8 @@ from lattice.domain.statistics.sureness import Sureness, sureness_of
 VERSION = 1
 KIND = "lattice-bench"
 LARGEST_BYTES = 4 * 1024 * 1024
-_MOST_SAMPLES, _LONGEST, _LARGEST = 1000, 300, 1e18
+_MOST_SAMPLES, _LONGEST = 1000, 300
+_SMALLEST, _LARGEST = 1e-12, 1e18
 MEASURES: Mapping[str, tuple[str, str, bool]] = {
     "memory_copy": ("copying memory", "bytes/s", True),
     "cpu_hash": ("SHA-256", "bytes/s", True),
@@ -176,7 +177,7 @@ def _measured(name: str, value: Any) -> Measured:
     if type(samples) is not list or len(samples) > _MOST_SAMPLES:
         raise BadCapture(f"{name} has no list of samples, or a longer one")
     for each in samples:
-        if type(each) not in {int, float} or not 0 < each <= _LARGEST:
+        if type(each) not in {int, float} or not _SMALLEST <= each <= _LARGEST:
             raise BadCapture(f"{name} has a sample that can't be right")
     reason = _text(value.get("reason", ""))
     return Measured(

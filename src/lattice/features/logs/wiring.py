@@ -27,6 +27,7 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.bounds import WorkBounds
 from lattice.features.logs.service.intake import ChunkStores, LogIntake
 from lattice.features.logs.service.job_seals import JobSealing
+from lattice.features.logs.service.job_text import JobTextReader
 from lattice.features.logs.service.key_retention import KeyRetention, RecordingSweep
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
@@ -114,10 +115,11 @@ def wire(
     section: LogsSection,
     seal_keys: Iterable[bytes] = (),
     recordings: RecordingSweep | None = None,
+    texts: JobTextReader | None = None,
 ) -> Wiring:
-    """The feature; without an object store there is nothing.
+    """The feature; without an object store there is nothing. `seal_keys` are earlier ones.
 
-    `seal_keys` are public keys of earlier seals. `recordings` end with the retention of logs.
+    `recordings` end with the retention of logs.
     """
     nodes, ordinary = foundation.nodes, foundation.objects
     if ordinary is None:
@@ -158,6 +160,7 @@ def wire(
         Removals(objects),
         bounds,
     )
+    (texts or JobTextReader()).service = service
 
     def reload(section: LogsSection) -> None:
         _reload(retention, section)
@@ -166,14 +169,11 @@ def wire(
     def offer_agents(server: aio.Server) -> None:
         add_LogIntakeServicer_to_server(LogIntakeRpc(intake), server)
 
+    close = partial(_close, bounds, search, service, feeds)
     return Wiring(
-        bindings=bindings(service),
-        offer=raw_logs(service),
-        offer_agents=offer_agents,
-        reloads=(Reload("logs", reload),),
-        loops=loops,
-        close=partial(_close, bounds, search, service, feeds),
-    )
+        bindings=bindings(service), offer=raw_logs(service), offer_agents=offer_agents,
+        reloads=(Reload("logs", reload),), loops=loops, close=close,
+    )  # fmt: skip
 
 
 async def _close(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from lattice.base.operation import AnyBinding
@@ -31,13 +32,22 @@ def _act(operations: NodeOperations, act: NodeAct) -> AnyBinding:
     )
 
 
-def wire(foundation: Foundation, terms: DrainTerms | None = None) -> Wiring:
+def wire(
+    foundation: Foundation,
+    terms: DrainTerms | None = None,
+    warnings: Callable[[], Mapping[str, str]] = dict,
+) -> Wiring:
     """Return the feature's part of the server.
 
-    With `terms` a loop drains failed nodes; with None the site drains nodes itself.
+    With `terms` a loop drains failed nodes; with None the site drains nodes itself. `warnings` are
+    those of active checks, by node.
     """
     service = NodeService(
-        foundation.scheduler, foundation.presences, lambda: foundation.views, foundation.claims
+        foundation.scheduler,
+        foundation.presences,
+        lambda: foundation.views,
+        foundation.claims,
+        warnings,
     )
     operations = NodeOperations(foundation.scheduler, foundation.operator, foundation.journal)
     loops = () if terms is None else (_draining(foundation, terms),)

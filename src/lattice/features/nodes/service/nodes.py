@@ -21,11 +21,12 @@ from lattice.access.claims import may_see
 from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
 from lattice.access.policy import admits, governed_tenant, operates_own_nodes_only, scope_of
-from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
+from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
 from lattice.domain.accounts import AccountTree
 from lattice.domain.claim import Claims, ClaimSet, NoClaims
-from lattice.domain.node import Node, NodeState
+from lattice.domain.node import HealthState, Node, NodeState
+from lattice.domain.node_names import absent_node, known_nodes
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import Admitted, AllExcept, NodeAct, NodeOperator
 from lattice.domain.presence import PresenceReading, Presences, with_agent
@@ -84,20 +85,25 @@ class NodeService:
         presences: Presences,
         views: Callable[[], Vclusters] = Vclusters,
         claims: Claims | None = None,
+        warnings: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`warnings` are those of active checks, by node."""
         self._scheduler = scheduler
         self._presences = presences
         self._views = views
         self._claims = claims or NoClaims()
+        self._warnings = warnings
 
     async def nodes(self, actor: Actor, states: frozenset[NodeState], partition: str) -> NodeList:
         """Return all nodes, or those in some states or in a partition."""
         reading, agents = self._scheduler.live(), self._presences.presences()
         claims, accounts = _claims_of(self._claims), reading.cluster.accounts
+        warnings = self._warnings()
         nodes = (
             each
             for each in (
-                _shown(node, agents, claims, actor, accounts) for node in reading.cluster.nodes
+                with_warning(_shown(node, agents, claims, actor, accounts), warnings)
+                for node in reading.cluster.nodes
             )
             if (not states or each.state in states)
             and (not partition or partition in each.partitions)
@@ -129,10 +135,10 @@ class NodeService:
         reading, agents = self._scheduler.live(), self._presences.presences()
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
-            raise _absent(reading)
+            raise absent_node(reading)
         claims, accounts = _claims_of(self._claims), reading.cluster.accounts
         return NodeCard(
-            node=_shown(node, agents, claims, actor, accounts),
+            node=with_warning(_shown(node, agents, claims, actor, accounts), self._warnings()),
             allocations=_visible_on(name, actor, reading),
             sources=_sources(reading, agents),
         )
@@ -155,6 +161,16 @@ def _shown(
     if record is None or not admits(actor, Permission.OPERATE_NODES):
         return shown
     return replace(shown, slices=record.health.slices)
+
+
+def with_warning(node: Node, warnings: Mapping[str, str]) -> Node:
+    """The node with the warning of its newest check. It makes no failure of a warning."""
+    warning, agent = warnings.get(node.name, ""), node.agent
+    if not warning or agent is None:
+        return node
+    health = agent.health if agent.health is HealthState.FAILURE else HealthState.WARNING
+    agent = replace(agent, health=health, health_words=(*agent.health_words, warning))
+    return replace(node, agent=agent)
 
 
 def with_claim(node: Node, claims: ClaimSet, actor: Actor, accounts: AccountTree) -> Node:
@@ -197,16 +213,6 @@ def _visible_on(name: str, actor: Actor, reading: SchedulerReading) -> tuple[str
     )
 
 
-def _absent(reading: SchedulerReading, names: NodeSet | None = None) -> NotFound | Unavailable:
-    if reading.source.ok:
-        which = f": {cut(str(names), 80)}" if names and len(names) > 1 else ""
-        return NotFound(f"No node of that name{which}.", hint="`lattice nodes` lists all of them.")
-    return Unavailable(
-        "Whether that node exists can't be told now: slurmctld does not answer.",
-        hint="Try again in a minute; `lattice nodes` shows what is known.",
-    )
-
-
 class NodeOperations:
     """Takes nodes out of service and returns them: all named nodes or none."""
 
@@ -225,13 +231,13 @@ class NodeOperations:
 
     async def operate(self, actor: Actor, act: NodeAct, names: str, reason: str) -> NodeActs:
         """Perform the act on the nodes that need it. Repeating it changes nothing."""
-        nodes = self._named(names)
+        nodes = known_nodes(names, self._scheduler.live())
         if operates_own_nodes_only(actor):
             await self._check_tenant(actor, act, nodes)
         before = await self._operator.states(nodes)
         missing = NodeSet(each for each in nodes if each not in before)
         if missing:
-            raise _absent(self._scheduler.live(), missing)
+            raise absent_node(self._scheduler.live(), missing)
         _check_states(act, before)
         open_ones = NodeSet(each for each in nodes if not already(act, before[each]))
         after = before
@@ -279,24 +285,6 @@ class NodeOperations:
             await self._sleep(_POLL_S)
             states = await self._operator.states(nodes)
         return states
-
-    def _named(self, names: str) -> NodeSet:
-        reading = self._scheduler.live()
-        known = {each.name for each in reading.cluster.nodes}
-        try:
-            nodes = NodeSet.parse(names, limit=max(len(known), 1))
-        except ValueError as error:
-            raise UsageError(
-                f"{names[:80]!r} names no nodes: {error}.",
-                hint="Write n1, n1,n2 or n[1-3]; `lattice nodes` lists them.",
-            ) from None
-        if not nodes:
-            raise UsageError("No node is named.", hint="Write n1, n1,n2 or n[1-3].")
-        # Only known names reach a command line.
-        missing = NodeSet(each for each in nodes if each not in known)
-        if missing:
-            raise _absent(reading, missing)
-        return nodes
 
     async def _act(self, actor: Actor, act: NodeAct, nodes: NodeSet, reason: str) -> None:
         if act in {NodeAct.DRAIN, NodeAct.DISABLE} and not reason.strip():

@@ -1,0 +1,1 @@
+"""Submits checks, reads their results, and keeps the newest of each node."""
