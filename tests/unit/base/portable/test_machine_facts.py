@@ -34,7 +34,7 @@ _FILES = {
 }
 
 
-@pytest.mark.spec("SLICE-2", "SLICE-3")
+@pytest.mark.spec("SLICE-3")
 def test_every_fact_of_a_guest_has_a_value_or_a_reason(tmp_path: Path) -> None:
     for name, text in _FILES.items():
         file = tmp_path / name
