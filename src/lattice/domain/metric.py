@@ -186,6 +186,14 @@ CATALOGUE: dict[str, Metric] = {
             most=_ZETTABYTE,
         ),
         _gpu(
+            "gpu_link_errors_total",
+            _COUNTER,
+            "",
+            "errors on the GPU's `link`, by `kind`; most were put right by sending again",
+            "link",
+            "kind",
+        ),
+        _gpu(
             "gpu_xid_total", _COUNTER, "", "errors that the GPU's driver reported, by `xid`", "xid"
         ),
     )

@@ -1,7 +1,8 @@
 """The DCGM probe: metrics that only a DCGM exporter has, if the site already runs one.
 
 SM occupancy comes from DCGM's profiling, which blocks other profilers on the card. So Lattice never
-starts it, and only reads an existing exporter. The source of its values is `site_exporter`.
+starts it, and only reads an existing exporter, which counts errors of PCIe and NVLink, too. The
+source of its values is `site_exporter`.
 
 The format is Prometheus text. Incomplete lines, blanks and malformed numbers are skipped.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -30,8 +31,30 @@ NOT_REPORTED = "the DCGM exporter does not tell it of this card"
 OF_INSTANCES = "MIG is on: the DCGM exporter tells it of instances that it does not name"
 TOO_OLD = "what the DCGM exporter tells is old"
 
-FIELDS = {"DCGM_FI_PROF_SM_OCCUPANCY": ("gpu_sm_occupancy_percent", 100.0)}
-"""DCGM's field, our metric, and a factor: DCGM reports fractions."""
+
+@dataclass(frozen=True, slots=True)
+class DcgmField:
+    """One of DCGM's fields as a metric of ours."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
+    factor: float = 1.0
+
+
+def _errors(link: str, kind: str) -> DcgmField:
+    return DcgmField("gpu_link_errors_total", (("kind", kind), ("link", link)))
+
+
+FIELDS = {
+    # DCGM reports a fraction.
+    "DCGM_FI_PROF_SM_OCCUPANCY": DcgmField("gpu_sm_occupancy_percent", factor=100.0),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _errors("pcie", "replay"),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _errors("nvlink", "crc_flit"),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _errors("nvlink", "crc_data"),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _errors("nvlink", "replay"),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _errors("nvlink", "recovery"),
+}
+"""By DCGM's name. The counters of links begin when the driver was loaded."""
 MOST_BYTES = 4 * 1024 * 1024
 TIMEOUT_S = 2.0
 OLDEST_S = 60.0
@@ -67,7 +90,7 @@ class DcgmProbe:
     """Scrapes once a reading, if any job has GPUs."""
 
     name = "dcgm"
-    metrics = frozenset(metric for metric, _ in FIELDS.values())
+    metrics = frozenset(each.metric for each in FIELDS.values())
 
     def __init__(
         self,
@@ -112,15 +135,26 @@ class DcgmProbe:
             values = parse_values(text, FIELDS)
             for identity, uuids in asked.items():
                 found[identity] = [
-                    self._reading(field, uuid, values, now) for uuid in uuids for field in FIELDS
+                    each for uuid in uuids for each in self._of_card(uuid, values, now)
                 ]
         return found
+
+    def _of_card(
+        self, uuid: str, values: Sequence[DcgmText], now: float
+    ) -> Iterator[MetricReading]:
+        """Every metric of a card; of one without any series, one absence."""
+        exported = {FIELDS[each.field].metric for each in values if each.uuid == uuid}
+        for metric in sorted(self.metrics - exported):
+            yield Absence(metric, NOT_REPORTED, labels=labelled(gpu_uuid=uuid))
+        for field, known in FIELDS.items():
+            if known.metric in exported:
+                yield self._reading(field, uuid, values, now)
 
     def _reading(
         self, field: str, uuid: str, values: Sequence[DcgmText], now: float
     ) -> MetricReading:
-        metric, factor = FIELDS[field]
-        labels = labelled(gpu_uuid=uuid)
+        known = FIELDS[field]
+        metric, labels = known.metric, labelled(gpu_uuid=uuid, **dict(known.labels))
         of_card = [each for each in values if each.field == field and each.uuid == uuid]
         whole = [each for each in of_card if not each.instance]
         if len(whole) != 1:
@@ -131,7 +165,7 @@ class DcgmProbe:
         if not -OLDEST_S < now - time < OLDEST_S:
             return Absence(metric, TOO_OLD, "", labels)
         try:
-            value = whole[0].value * factor
+            value = whole[0].value * known.factor
             return Sample(metric, value, time, Provenance.SITE_EXPORTER, labels)
         except NotMeasured as error:
             return Absence(metric, f"the DCGM exporter told what can't be: {error}", "", labels)

@@ -31,7 +31,7 @@ def seeds() -> Iterator[bytes]:
         {"text": "two\nlines"},
         {"text": "\x1b]52;c;x\x07"},
         {"text": "\ud800"},
-        {"text": "‮gnp.exe"},
+        {"text": "\u202egnp.exe"},
         {"text": "x", "attributes": {str(each): each for each in range(17)}},
         {"text": "x", "attributes": {"a": 1 << 70}},
         {"text": "x", "job": 13},

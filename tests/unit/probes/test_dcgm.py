@@ -85,10 +85,41 @@ def page(text: str | bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.0 {status}\r\nContent-Type: text/plain\r\n\r\n".encode() + body
 
 
-def read(text: str | bytes, uuids: tuple[str, ...] | None = ("GPU-a",)) -> Sequence[MetricReading]:
+def read(
+    text: str | bytes, uuids: tuple[str, ...] | None = ("GPU-a",), metric: str = OCCUPANCY
+) -> Sequence[MetricReading]:
     with exporter(page(text)) as url:
         probe = DcgmProbe(url, lambda _: uuids, ManualClock())
-        return probe.read([job()])[job().identity]
+        found = probe.read([job()])[job().identity]
+    assert {each.metric for each in found} == probe.metrics
+    return [each for each in found if each.metric == metric]
+
+
+ERRORS = "gpu_link_errors_total"
+
+
+@pytest.mark.spec("TOP-1", "SRC-2")
+def test_errors_of_links_are_counted_as_far_as_they_are_exported() -> None:
+    text = """\
+DCGM_FI_DEV_PCIE_REPLAY_COUNTER{UUID="GPU-a"} 7
+DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL{UUID="GPU-a"} 0
+DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{UUID="GPU-a"} 9223372036854775794
+DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL{UUID="GPU-a"} 2
+DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0{UUID="GPU-a"} 99
+"""
+    found = read(text, ("GPU-a", "GPU-b"), ERRORS)
+    told = {
+        (each.label("link"), each.label("kind")): each.value
+        for each in found
+        if isinstance(each, Sample)
+    }
+    assert told == {("pcie", "replay"): 7, ("nvlink", "crc_flit"): 0, ("nvlink", "recovery"): 2}
+    absent = [dict(each.labels) for each in found if isinstance(each, Absence)]
+    assert absent == [
+        {"gpu_uuid": "GPU-a", "link": "nvlink", "kind": "crc_data"},
+        {"gpu_uuid": "GPU-a", "link": "nvlink", "kind": "replay"},
+        {"gpu_uuid": "GPU-b"},
+    ]
 
 
 @pytest.mark.spec("TOP-1")
@@ -162,7 +193,7 @@ def test_a_dated_figure_keeps_its_date() -> None:
 def test_one_without_a_date_is_of_the_moment_it_was_asked_for() -> None:
     clock = ManualClock()
     with exporter(page(PAGE), asked=lambda: clock.advance(1.5)) as url:
-        (reading,) = DcgmProbe(url, lambda _: ("GPU-a",), clock).read([job()])[job().identity]
+        _, reading = DcgmProbe(url, lambda _: ("GPU-a",), clock).read([job()])[job().identity]
     assert clock.now().timestamp() == NOW + 1.5, "the exporter took its time"
     assert isinstance(reading, Sample)
     assert reading.time == NOW
@@ -172,7 +203,9 @@ def test_one_without_a_date_is_of_the_moment_it_was_asked_for() -> None:
 @pytest.mark.parametrize(("uuids", "reason"), [((), NO_GPUS), (None, NOT_KNOWN_YET)])
 def test_without_cards_nobody_is_asked(uuids: tuple[str, ...] | None, reason: str) -> None:
     probe = DcgmProbe("http://127.0.0.1:1/metrics", lambda _: uuids, ManualClock())
-    assert probe.read([job()])[job().identity] == [Absence(OCCUPANCY, reason)]
+    assert probe.read([job()])[job().identity] == [
+        Absence(each, reason) for each in (ERRORS, OCCUPANCY)
+    ]
 
 
 @pytest.mark.spec("OPS-9", "SRC-2", "SRC-4")
