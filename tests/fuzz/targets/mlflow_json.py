@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from lattice.adapters.mlflow.answers import error_text, experiments_in, points_in, runs_in
-from lattice.domain.training_run import LONGEST_NAME, MOST_RUN_METRICS, RunStoreSilent
+from lattice.domain.training_run import (
+    LONGEST_NAME,
+    MOST_CHECKSUMS,
+    MOST_PARAMETERS,
+    MOST_RUN_METRICS,
+    RunStoreSilent,
+)
 
 TOKENS = tuple(
     each.encode()
@@ -25,6 +31,7 @@ TOKENS = tuple(
             "null",
             "\\u0000",
         ),
+        *('"params": [', '"checkpoint.saved.sha256"', f'"{"a" * 64}"'),
         *('"experiments": [', '"experiment_id": "3"', '"next_page_token": "x"', '"message": "no"'),
     )
 )
@@ -41,7 +48,11 @@ _RUN = {
     },
     "data": {
         "metrics": [{"key": "loss", "value": 0.5, "timestamp": 1795000000000, "step": 7}],
-        "tags": [{"key": "slurm.job.id", "value": "42"}],
+        "tags": [
+            {"key": "slurm.job.id", "value": "42"},
+            {"key": "checkpoint.saved.sha256", "value": f"sha256:{'a' * 64}, {'B' * 64}"},
+        ],
+        "params": [{"key": "lr", "value": "0.1"}, {"key": "hub_token", "value": "hf_abc"}],
     },
 }
 
@@ -72,6 +83,10 @@ def try_one(data: bytes) -> None:
         for run in runs_in(data, {"3": "vision"}):
             assert max(map(len, (run.id, run.name, run.user, run.experiment))) <= LONGEST_NAME
             assert len(run.metrics) <= MOST_RUN_METRICS
+            assert len(run.parameters) <= MOST_PARAMETERS
+            assert all(max(len(name), len(text)) <= 2 * LONGEST_NAME
+                       for name, text in run.parameters.items())  # fmt: skip
+            assert max(len(run.saved), len(run.loaded)) <= MOST_CHECKSUMS
             assert all(math.isfinite(each.value) for each in run.metrics)
             assert run.job_id is None or 0 < run.job_id < 10**9
     with suppress(RunStoreSilent):

@@ -244,6 +244,26 @@ async def test_a_silent_store_is_named_once_and_the_rest_is_there() -> None:
     assert page(answer).count("it answered 503") == 1
 
 
+async def test_values_that_are_not_sent_are_no_difference() -> None:
+    site = slowed()
+    site.runs.points.clear()
+    answer = await site.compare()
+    assert answer.trainings is not None
+    assert [each.reason for each in answer.trainings.runs] == ["MLflow did not send its values"] * 2
+    assert answer.trainings.metrics == ()
+
+
+async def test_a_run_beside_a_job_without_one_is_named_with_the_reason() -> None:
+    site = TrainedSite()
+    site.train(42)
+    answer = await site.compare()
+    assert answer.trainings is not None
+    assert [each.reason for each in answer.trainings.runs] == [
+        "no run in MLflow names it",
+        "nothing that A logged is known",
+    ]
+
+
 async def test_jobs_that_train_nothing_look_as_before() -> None:
     site = TrainedSite()
     site.measure(41, course(400, seed=3), CPU)

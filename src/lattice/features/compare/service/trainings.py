@@ -19,6 +19,7 @@ from lattice.foundation.run_finder import FoundRuns, TrainingRunFinder
 
 _RUNS_S = 5.0
 _VALUES_S = 20.0
+UNSENT = "MLflow did not send its values"
 LATE = f"MLflow did not send its values within {_VALUES_S:.0f} s"
 
 
@@ -93,6 +94,9 @@ class TrainingSource:
                 for name in names:
                     if name in own:
                         points = await self._runs.history(training.id, name)
+                        if not points:
+                            # The run has a newest value of it.
+                            return None, UNSENT
                         await asyncio.to_thread(values.add, name, points)
         except TimeoutError:
             return None, LATE

@@ -70,6 +70,9 @@ def seconds_name(axis: TrainingAxis) -> str:
 
 def paired(first: LoggedRun, second: LoggedRun) -> Pair | str:
     """Lay two runs upon each other, or return why that can't be done."""
+    for each in (first, second):
+        if each.values is None:
+            return f"nothing that {each.label} logged is known"
     most = (0, TrainingAxis.STEP)
     for kind in TrainingAxis:
         left, right = (each.values.axis(kind) if each.values else None for each in (first, second))
