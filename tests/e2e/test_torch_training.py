@@ -93,7 +93,7 @@ def slowed(lab: Lab, job: int) -> Iterator[None]:
 
 @pytest.mark.spec("RUN-1", "RUN-2", "RUN-3")
 def test_a_slowed_training_is_told_apart_by_epoch_and_metric(
-    quiet_lab: Lab, alice: Person, bob: Person
+    quiet_lab: Lab, alice: Person, bob: Person, tmp_path: Path
 ) -> None:
     lab = quiet_lab
     python = training_environment() / "bin" / "python"
@@ -122,6 +122,7 @@ def test_a_slowed_training_is_told_apart_by_epoch_and_metric(
         _compared(alice, steady, job)
         _lineage(alice, first, steady)
         _timeline(alice, steady)
+        _pages(alice, steady, job, tmp_path)
 
 
 def _found(alice: Person, bob: Person, job: int) -> None:
@@ -182,3 +183,18 @@ def _timeline(alice: Person, job: int) -> None:
     text = alice.tries("timeline", str(job), "--spans", "spans/%j").out
     assert "train.epoch" in text, text
     assert "fit loss" in text, text
+
+
+def _pages(alice: Person, steady: int, job: int, folder: Path) -> None:
+    """They stay where `--basetemp` says, for whoever wants to look at them."""
+    alice.tries("timeline", str(job), "--spans", "spans/%j", "--html", "timeline.html")
+    timeline = alice.lab.run_as("alice", ["cat", "timeline.html"]).stdout
+    compared = alice.tries("compare", str(steady), str(job), "-o", "html").out
+    for name, text in (("timeline", timeline), ("compare", compared)):
+        assert text.startswith("<!doctype html>")
+        assert "://" not in text
+        (folder / f"{name}.html").write_text(text)
+    (folder / "compare.txt").write_text(alice.tries("compare", str(steady), str(job)).out)
+    (folder / "lineage.txt").write_text(alice.tries("runs", str(steady), "--lineage").out)
+    words = ("timeline", str(job), "--spans", "spans/%j")
+    (folder / "timeline.txt").write_text(alice.tries(*words).out)

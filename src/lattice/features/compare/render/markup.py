@@ -49,14 +49,18 @@ def figure(caption: str, lines: Sequence[Iterable[Drawn]], labels: Sequence[str]
         for piece in pieces
         if piece
     )
-    legend = ", ".join(
-        f'<span style="color:{COLOURS[number]}">{html_text(label)}</span> '
-        f"{'solid' if not DASHES[number] else 'dashed ' + DASHES[number]}"
-        for number, label in enumerate(labels)
-    )
+    legend = " ".join(f"{_sample(number)} {html_text(each)}" for number, each in enumerate(labels))
     return (
         f'<figure>\n<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{caption}">'
         f"{drawn}</svg>\n<figcaption>{caption}: {legend}</figcaption>\n</figure>\n"
+    )
+
+
+def _sample(number: int) -> str:
+    """A short piece of a run's line."""
+    return (
+        '<svg class="sample" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" fill="none" '
+        f'stroke="{COLOURS[number]}" stroke-width="2" stroke-dasharray="{DASHES[number]}"/></svg>'
     )
 
 

@@ -37,6 +37,8 @@ _CSS = (
     "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.2rem .7rem;text-align:left;"
     "border-bottom:1px solid #ccc}td.n{text-align:right;font-variant-numeric:tabular-nums}"
     ".told{font-weight:600}.note{color:#555}svg{max-width:100%;height:auto;background:#fafafa}"
+    "caption{text-align:left;white-space:nowrap;color:#555}figure{margin:1rem 0}"
+    "svg.sample{width:30px;height:8px;background:none;vertical-align:middle;margin-left:.7rem}"
 )
 
 
