@@ -359,6 +359,18 @@ def test_an_object_that_is_too_long_is_passed_over(tmp_path: Path) -> None:
     assert any(each.startswith("2 lines could not be read") for each in missing)
 
 
+@pytest.mark.parametrize("block_bytes", [1, 7, 100, 1999, 4096])
+def test_blocks_of_a_file_may_end_anywhere(tmp_path: Path, block_bytes: int) -> None:
+    limits = SpanFileLimits(object_bytes=2000, block_bytes=block_bytes)
+    long = json.dumps(console_span(name="x" * 9000))
+    good = json.dumps(console_span())
+    tall = json.dumps(console_span(), indent=4)
+    text = f"{good}\n{long}\n{long}\n{tall}\r\n\nloss 1\n{good}\n{long}"
+    found, missing = read(written(tmp_path, text), limits=limits)
+    assert len(found) == 3
+    assert missing == ("3 lines could not be read", "passed over: 1 line without a span")
+
+
 def test_size_count_and_files_have_bounds(tmp_path: Path) -> None:
     text = (json.dumps(console_span()) + "\n") * 5000
     file = written(tmp_path, text)

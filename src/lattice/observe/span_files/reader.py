@@ -23,7 +23,6 @@ from lattice.observe.span_files.objects import MOST_OBJECT_BYTES, ObjectSplitter
 from lattice.observe.span_files.records import RecordDecoder, WrittenRecord
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
-_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,8 @@ class SpanFileLimits:
     records: int = 500_000
     time_s: float = 30.0
     object_bytes: int = MOST_OBJECT_BYTES
+    block_bytes: int = 2**20
+    """At once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class SpanFiles:
     def _blocks(self, stream: BinaryIO, splitter: ObjectSplitter) -> Iterator[list[bytes]]:
         """Whole lines, without their ends. A line that is too long is none, and counted."""
         rest, is_passing = b"", False
-        while data := stream.read(_BLOCK_BYTES):
+        while data := stream.read(self._limits.block_bytes):
             self._size_bytes += len(data)
             lines = (rest + data).split(b"\n")
             rest = lines.pop()
