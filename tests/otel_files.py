@@ -20,10 +20,10 @@ from opentelemetry.sdk._logs.export import (
     SimpleLogRecordProcessor,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import set_span_in_context
+from opentelemetry.trace import Tracer, set_span_in_context
 
 JOB = {"slurm.job.id": "42", "slurm.cluster.name": "lab", "lattice.allocation.attempt": 1}
 Act = Callable[[Tracer], None]
@@ -96,7 +96,7 @@ def logged(
     time: datetime, text: str, name: str = "", resource: Mapping[str, Any] = JOB
 ) -> tuple[ReadableLogRecord, ...]:
     """A warning, or an event with a name."""
-    exporter = InMemoryLogRecordExporter()
+    exporter = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call] # the SDK's
     provider = LoggerProvider(resource=Resource(dict(resource)))
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     record = LogRecord(

@@ -70,7 +70,7 @@ _LOG: dict[str, object] = {
 def seeds() -> Iterator[bytes]:
     """Each form as it should be, and with something wrong."""
     log = {"timeUnixNano": "1794747600000000000", "severityNumber": 9, "body": {"stringValue": "a"}}
-    for each in (
+    objects: tuple[dict[str, object], ...] = (
         _console(),
         _console(end_time="2026-11-15T12:00:00Z"),
         _console(start_time="1000000000-01-01T00:00:00Z", name="\ud800"),
@@ -81,7 +81,8 @@ def seeds() -> Iterator[bytes]:
         _LOG,
         _LOG | {"event_name": "early_stopping", "resource": "text"},
         {"resourceMetrics": []},
-    ):
+    )
+    for each in objects:
         yield json.dumps(each).encode() + b"\n"
         yield json.dumps(each, indent=4).encode() + b"\n"
     yield json.dumps([_console(), _console()], indent=2).encode()

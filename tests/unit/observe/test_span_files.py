@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import Tracer
+from opentelemetry.trace import Tracer
 
 from lattice.domain.span import LONGEST_MARK_TEXT, LONGEST_SPAN_NAME, WrittenMark, WrittenSpan
 from lattice.observe.span_files.reader import OwnRecord, SpanFileLimits, SpanFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import Tracer
+from opentelemetry.trace import Tracer
 
 from tests.otel_files import JOB, indented, lines, one_span, otlp_lines
 from tests.unit.features.timeline.test_timeline_command import EVIL, Page, run
@@ -116,8 +116,13 @@ def test_many_names_leave_epochs_and_checkpoints_visible(tmp_path: Path) -> None
         for number in range(40):
             begin = BEGAN + 10 * MINUTE
             name = f"layer{number:02}x"
-            event = (f"event-{number}x", begin, {})
-            one_span(tracer, name, begin, begin + 20 * MINUTE, events=[event])
+            one_span(
+                tracer,
+                name,
+                begin,
+                begin + 20 * MINUTE,
+                events=[(f"event-{number}x", begin, {})],
+            )
 
     file = tmp_path / "spans.json"
     file.write_text(lines(many))
