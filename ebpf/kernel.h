@@ -74,15 +74,42 @@ typedef struct {
 	struct net *net;
 } FOUND_AT_LOAD possible_net_t;
 
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+} FOUND_AT_LOAD;
+
 struct sock_common {
+	__u32 skc_daddr;
+	unsigned short skc_family;
 	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
 } FOUND_AT_LOAD;
 
 struct sock {
 	struct sock_common __sk_common;
+	unsigned short sk_protocol;
+} FOUND_AT_LOAD;
+
+struct tcp_sock {
+	__u64 bytes_received;
+	__u64 bytes_acked;
 } FOUND_AT_LOAD;
 
 struct sk_buff;
+
+/* What a walk over all TCP sockets is given. */
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} FOUND_AT_LOAD;
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+} FOUND_AT_LOAD;
 
 /* Threads and their system calls. */
 struct thread_info {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How long each job's reads and writes of files take, in all and by file system, and how many TCP
- * segments it sends again.
+ * How long each job's reads and writes of files take, in all and by file system, how many TCP
+ * segments it sends again, and what it sends to and gets from each peer by TCP.
  *
  * Between the entry and the exit of a system call lies what a program waits, whatever the file
  * system: a disk, NFS, Lustre, FUSE or the page cache. Counted are calls on regular files and block
@@ -93,6 +93,25 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } namespaces SEC(".maps");
+
+/* What the closed connections of a job have moved, by the address at the other end. Open ones are
+ * asked when somebody wants to know, so a connection costs nothing while it is used. */
+struct peer {
+	__u64 job;
+	__u8 address[16]; /* IPv4 as ::ffff:a.b.c.d */
+};
+
+struct moved {
+	__u64 sent; /* and acknowledged */
+	__u64 received;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct peer);
+	__type(value, struct moved);
+} peers SEC(".maps");
 
 enum loss {
 	LOST_NO_ROOM,  /* more jobs than `jobs` has room for */
@@ -404,8 +423,13 @@ int BPF_PROG(end_call, struct pt_regs *regs, long result)
 
 enum {
 	STATE_SYN_SENT = 2,
+	STATE_CLOSE = 7,
 	STATE_LISTEN = 10,
 };
+
+#define PROTOCOL_TCP 6
+#define FAMILY_IPV4 2
+#define FAMILY_IPV6 10
 
 /* Both states are entered by the program that owns the socket, in its own call. */
 SEC("tp_btf/inet_sock_set_state")
@@ -446,5 +470,82 @@ int BPF_PROG(count_retransmit, struct sock *sock, struct sk_buff *segment)
 	counts = owner ? bpf_map_lookup_elem(&jobs, owner) : NULL;
 	if (counts)
 		__sync_fetch_and_add(&counts->retransmits, 1);
+	return 0;
+}
+
+/* ---- peers ---- */
+
+static __always_inline bool read_address(struct sock_common *sock, __u8 *address)
+{
+	switch (BPF_CORE_READ(sock, skc_family)) {
+	case FAMILY_IPV4: {
+		__u32 word = BPF_CORE_READ(sock, skc_daddr);
+
+		address[10] = address[11] = 0xff;
+		__builtin_memcpy(address + 12, &word, sizeof(word));
+		return true;
+	}
+	case FAMILY_IPV6:
+		return !bpf_core_read(address, 16, &sock->skc_v6_daddr);
+	}
+	return false;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(count_closed, struct sock *sock, int before, int after)
+{
+	struct tcp_sock *tcp = (struct tcp_sock *)sock;
+	struct moved moved = {}, *found;
+	struct peer peer = {};
+	__u64 *owner;
+
+	if (after != STATE_CLOSE || before == STATE_CLOSE || before == STATE_LISTEN)
+		return 0;
+	if (BPF_CORE_READ(sock, sk_protocol) != PROTOCOL_TCP)
+		return 0;
+	owner = bpf_sk_storage_get(&owners, sock, NULL, 0);
+	if (!owner || !read_address(&sock->__sk_common, peer.address))
+		return 0;
+	peer.job = *owner;
+	moved.sent = BPF_CORE_READ(tcp, bytes_acked);
+	moved.received = BPF_CORE_READ(tcp, bytes_received);
+	if (!moved.sent && !moved.received)
+		return 0;
+	found = bpf_map_lookup_elem(&peers, &peer);
+	if (found) {
+		__sync_fetch_and_add(&found->sent, moved.sent);
+		__sync_fetch_and_add(&found->received, moved.received);
+	} else {
+		bpf_map_update_elem(&peers, &peer, &moved, BPF_ANY);
+	}
+	return 0;
+}
+
+struct open_peer {
+	struct peer peer;
+	struct moved moved;
+};
+
+SEC("iter/tcp")
+int dump_peers(struct bpf_iter__tcp *context)
+{
+	struct sock_common *sock = context->sk_common;
+	struct open_peer found = {};
+	struct tcp_sock *tcp;
+	__u64 *owner;
+
+	if (!sock)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sock);
+	if (!tcp)
+		return 0;
+	owner = bpf_sk_storage_get(&owners, tcp, NULL, 0);
+	if (!owner || !read_address(sock, found.peer.address))
+		return 0;
+	found.peer.job = *owner;
+	found.moved.sent = tcp->bytes_acked;
+	found.moved.received = tcp->bytes_received;
+	if (found.moved.sent || found.moved.received)
+		bpf_seq_write(context->meta->seq, &found, sizeof(found));
 	return 0;
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.diagnosed import healthy, page, sick, told
+from tests.e2e.diagnosed import PAUSE_S, healthy, page, sick, told
 from tests.e2e.people import Person
 from tests.e2e.topped import WORKS, debugged, measured_top
 from tests.eventually import eventually
@@ -67,6 +69,47 @@ def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: 
             assert answer["verdict"] != "ok"
         finally:
             lab.node("n2").agent.thaw()
+
+
+_RECEIVES = (
+    'import socket; d = socket.create_server(("", 47014)); p, _ = d.accept()\n'
+    "while p.recv(1 << 16): pass"
+)
+_SENDS = (
+    'import socket, time; time.sleep(3); p = socket.create_connection(("n2", 47014))\n'
+    'while True: p.sendall(b"x" * 100000); time.sleep(0.1); print(1)'
+)
+_MOST_BYTES_S = 1e6
+
+
+@pytest.mark.spec("DIAG-2")
+def test_what_two_nodes_send_each_other(lab: Lab, alice: Person) -> None:
+    """At most a megabyte a second, from n1 to n2."""
+    python = "/usr/bin/python3 -u -c"
+    work = (
+        f"srun -N1 -n1 -w n2 --overlap {python} '{_RECEIVES}' & "
+        f"srun -N1 -n1 -w n1 --overlap {python} '{_SENDS}' & wait"
+    )
+    with debugged(lab, alice, "-w", "n[1-2]", wrap=work) as job:
+
+        def between() -> dict[str, Any]:
+            found = page(alice, job)["findings"]
+            (line,) = [each for each in found if each["rule"] == "between_nodes"]
+            return dict(line)
+
+        line = eventually(
+            between,
+            lambda found: (
+                (found["measured"] or 0) > _MOST_BYTES_S / 4
+                and "since the job began" not in found["evidence"]
+            ),
+            pause_s=PAUSE_S,
+        )
+        assert line["measured"] < _MOST_BYTES_S * 1.1
+        assert line["evidence"].startswith("n1 to n2 ")
+        assert line["evidence"].endswith("(by TCP; eBPF)")
+        shown = alice.tries("diag", str(job), "--network")
+        assert "Bandwidth between nodes" in shown.out
 
 
 @pytest.mark.spec("DIAG-1", "DIAG-2")

@@ -26,7 +26,7 @@ from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.base import packet
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
-from lattice.domain.counters import LATENCY
+from lattice.domain.counters import LATENCY, PEERS, peers_of
 from lattice.domain.latency import EDGES, FileCalls, timings_of
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Sample
@@ -34,7 +34,9 @@ from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.helper import bpfload
 from lattice.helper.conversation import NoValues
 from lattice.helper.latency import GroupsByNumber, LatencyMaps, latency_maps
+from lattice.helper.peers import JobPeers, KernelPeers
 from lattice.helper.privilege import Kernel
+from lattice.probes.facts.peers import address_text
 from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.latency import IO_LATENCY, RETRANSMITS, LatencyProbe
 from tests.contract.identities import being
@@ -472,7 +474,9 @@ def test_a_job_that_finds_no_room_in_the_kernel_has_no_zeros(
         # Other jobs of this machine may have been first; the second of these never is.
         assert timings_of(rows[84]) == [None]
     finally:
-        packet.close_all((loaded.jobs, loaded.namespaces, loaded.lost, *loaded.links))
+        packet.close_all(
+            (loaded.jobs, loaded.namespaces, loaded.lost, loaded.peers, loaded.walk, *loaded.links)
+        )
 
 
 TWO_FILE_SYSTEMS = """
@@ -515,7 +519,59 @@ def test_reads_and_writes_are_told_apart_by_file_system(node: Node, tmp_path: Pa
         with pytest.raises(NoValues, match="no control group"):
             maps.calls(86)
     finally:
-        packet.close_all((loaded.jobs, loaded.namespaces, loaded.lost, *loaded.links))
+        packet.close_all(
+            (loaded.jobs, loaded.namespaces, loaded.lost, loaded.peers, loaded.walk, *loaded.links)
+        )
+
+
+ONE_OPEN_ONE_CLOSED = """
+listener = socket.create_server(("127.0.0.1", 0))
+said("ready")
+heard()
+def connected():
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    return client, server
+def move(sender, receiver, count):
+    sender.sendall(b"x" * count)
+    while count:
+        count -= len(receiver.recv(65536))
+closed, other = connected()
+move(closed, other, 40000)
+closed.close(); other.close()
+client, server = connected()
+move(client, server, 30000)
+move(server, client, 1000)
+time.sleep(0.2)
+said("moved")
+heard()
+"""
+
+
+@pytest.mark.spec("DIAG-2")
+def test_what_a_job_sends_to_an_address_is_counted_over_open_and_closed_connections(
+    node: Node,
+) -> None:
+    """Each byte once by who sent it and once by who got it: both ends are the job's."""
+    loaded = bpfload.load(bpfload.default_object())
+    try:
+        groups = GroupsByNumber(_CGROUP, _PLACE)
+        peers = JobPeers(KernelPeers(Kernel(), loaded.peers, loaded.walk), groups)
+        program = node.start(87, ONE_OPEN_ONE_CLOSED)
+        node.group(88)
+        program.say()
+        assert program.hear() == "moved"
+        rows = peers.read((PEERS,), (87, 88))[PEERS]
+        assert rows[88] == []
+        (found,) = peers_of(rows[87], node.identity(87).inode) or ()
+        assert address_text(found.address) == "127.0.0.1"
+        # The signs that open and close a connection count as a byte each.
+        assert 0 <= found.sent - 71_000 <= 8
+        assert 0 <= found.received - 71_000 <= 8
+    finally:
+        packet.close_all(
+            (loaded.jobs, loaded.namespaces, loaded.lost, loaded.peers, loaded.walk, *loaded.links)
+        )
 
 
 RETRANSMITS_OF_AN_ACCEPTED_SOCKET = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from lattice.adapters.helper.channel import HelperChannel
@@ -18,13 +19,20 @@ from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, MountFact, T
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.probed import MOST_PROCESSES, TaskReport
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.diag.node.facts import FactFeed, FactSources, FoundFacts, NetworkFound
+from lattice.features.diag.node.facts import (
+    FactFeed,
+    FactSources,
+    FoundFacts,
+    NetworkFound,
+    PeersFound,
+)
 from lattice.features.diag.node.job_runs import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.link.node.servertime import ServerTime
 from lattice.probes.facts.gpus import Widths, gpu_facts
 from lattice.probes.facts.links import LinkProbe, NetworkReading, since
 from lattice.probes.facts.mounts import mount_facts
+from lattice.probes.facts.peers import own_addresses, peer_facts
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 _PATIENCE_S = 2.0
@@ -59,6 +67,7 @@ class DiagParts:
             mounts=self._mounts,
             tasks=self._tasks,
             gpus=self._gpus,
+            peers=self._peers,
             snapshot=telemetry.feed.snapshot,
             clock_ahead_s=lambda: servers.ahead_s,
             last_output=telemetry.output,
@@ -112,6 +121,14 @@ class DiagParts:
         watch = self._telemetry.gpu_health
         uuids = self._telemetry.gpus_of(identity.job_id)
         return FoundFacts(*gpu_facts(uuids, watch.last, watch.current(), self._widths))
+
+    async def _peers(self, identity: JobIdentity) -> PeersFound:
+        # The helper answers within its own timeout; nothing here waits for a driver.
+        return await asyncio.to_thread(self._read_peers, identity)
+
+    def _read_peers(self, identity: JobIdentity) -> PeersFound:
+        peers, absences = peer_facts(self._telemetry.counters, identity)
+        return PeersFound(peers, own_addresses(_PROC), absences)
 
 
 def task_fact(task: TaskReport, now: float) -> TaskFact:

@@ -90,7 +90,7 @@ class TelemetryParts:
         self.time = SteadyTime(clock, lambda: servers.ahead_s)
         linked = LinkedTelemetry(dialling, link)
         self.job_settings = JobSettings(linked.follow, self.time.now, share=share)
-        self._counters = HelperCounterLine(settings.config.helper.socket, clock)
+        self.counters = HelperCounterLine(settings.config.helper.socket, clock)
         expected = settings.config.expected
         cards = node_cards(self.job_settings.gpus_of, clock, settings.config.gpus.devices)
         machine = ExpectedMachine(expected.cpu_cores, expected.memory_gb)
@@ -98,7 +98,7 @@ class TelemetryParts:
             ExpectedGpus(expected.gpu_count, expected.gpu_type), machine_differences(machine)
         )
         self.gpu_health = GpuHealthWatch(cards.condition, judge, clock)
-        self._registry = _registry(settings, cards, self._counters, clock)
+        self._registry = _registry(settings, cards, self.counters, clock)
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)
         self.time.on_leap = self.buffer.shift
         self.output = OutputSigns(followed, self.time.now)
@@ -194,7 +194,7 @@ class TelemetryParts:
     def close(self) -> None:
         """Close the threads of the probes and the connection to the helper."""
         self._registry.close()
-        self._counters.close()
+        self.counters.close()
 
     def metrics_page(self) -> str:
         """For a scraper on this node."""

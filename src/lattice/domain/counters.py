@@ -17,6 +17,7 @@ A new kind is a new name. A helper lists unknown kinds in `failed`.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -27,12 +28,16 @@ from lattice.domain.nodejobs import ProcessId
 IO = "io"
 NETWORK = "network"
 LATENCY = "latency"
+PEERS = "peers"
+MOST_PEERS = 64
+"""Of one job on one node: those with the most traffic."""
 MOST_JOBS = 256
 MOST_WANTED = 8
 MOST_PACKETS = 256
 """Of one answer."""
 NOT_BUILT = "not built into this helper"
 TOO_MUCH = "too much to tell"
+_ADDRESS = struct.Struct(">QQ")
 _LARGEST_JOB = 2**32
 _LARGEST = 2**64
 _LONGEST_NAME = 32
@@ -121,6 +126,17 @@ class NamespaceCounters:
     inode: int
     counted: tuple[int, int, int, int] | None = None
     """Received bytes, sent bytes, packets, errors; all interfaces except loopback."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCounters:
+    """Bytes of a job's TCP connections with one address, since the job began."""
+
+    address: bytes
+    """16 bytes; IPv4 as `::ffff:a.b.c.d`."""
+    sent: int
+    """And acknowledged."""
+    received: int
 
 
 def read_asking(raw: bytes) -> CounterQuestion:
@@ -228,6 +244,27 @@ def namespaces_of(rows: Rows) -> list[NamespaceCounters]:
         _figures(row, (1, 5))
         counted = (row[1], row[2], row[3], row[4]) if len(row) == 5 else None
         found.append(NamespaceCounters(row[0], counted))
+    return found
+
+
+def peer_row(inode: int, each: PeerCounters) -> list[int]:
+    high, low = _ADDRESS.unpack(each.address)
+    return [inode, high, low, each.sent, each.received]
+
+
+def peers_of(rows: Rows, inode: int) -> list[PeerCounters] | None:
+    """The rows of `peers` for the job with this control group; None: not all were counted.
+
+    Raises `BadTelling`.
+    """
+    found = []
+    for row in rows:
+        _figures(row, (1, 5))
+        if row[0] != inode:
+            continue
+        if len(row) == 1:
+            return None
+        found.append(PeerCounters(_ADDRESS.pack(*row[1:3]), row[3], row[4]))
     return found
 
 

@@ -16,6 +16,7 @@ class FactKind(StrEnum):
     MOUNTS = "mounts"
     TASKS = "tasks"
     GPUS = "gpus"
+    PEERS = "peers"
     CLOCK = "clock"
     OUTPUT = "output"
     FIGURES = "figures"
@@ -168,6 +169,16 @@ class GpuFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFact:
+    """What the job has sent to one address from here by TCP, and got from it, since it began."""
+
+    address: str
+    sent_bytes: float
+    """And acknowledged."""
+    received_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """All facts of one job on one node, at one time."""
 
@@ -179,6 +190,9 @@ class NodeFacts:
     mounts: tuple[MountFact, ...] = ()
     tasks: tuple[TaskFact, ...] = ()
     gpus: tuple[GpuFact, ...] = ()
+    peers: tuple[PeerFact, ...] = ()
+    addresses: tuple[str, ...] = ()
+    """The node's own, as others see them in `peers`."""
     clock_ahead_s: float | None = None
     """How far the node's clock is ahead of the servers'."""
     last_output: float | None = None

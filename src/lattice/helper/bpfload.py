@@ -22,9 +22,10 @@ from typing import Any, NoReturn
 from lattice.base import packet
 from lattice.domain.latency import JOB_COUNTERS
 
-MAPS = ("jobs", "namespaces", "lost")
+MAPS = ("jobs", "namespaces", "lost", "peers")
 """The maps that are read, in the order in which the child passes them."""
 NOT_INSTALLED = "the eBPF program is not installed"
+_WALK = b"dump_peers"
 _BTF = Path("/sys/kernel/btf/vmlinux")
 _LIBRARY = "libbpf.so.1"
 _LARGEST_OBJECT = 1024 * 1024
@@ -52,6 +53,9 @@ class Loaded:
     jobs: int
     namespaces: int
     lost: int
+    peers: int
+    walk: int
+    """The link of the program that walks over TCP sockets when it is asked."""
     links: tuple[int, ...]
     cpus: int
     """How many copies a per-CPU value has."""
@@ -120,11 +124,19 @@ def _understood(body: bytes, descriptors: Sequence[int]) -> Loaded:
     answer: dict[str, Any] = {"reason": "loading the eBPF program failed"}
     if body:
         answer = json.loads(body)
-    if "reason" in answer or len(descriptors) <= len(MAPS):
+    if "reason" in answer or len(descriptors) <= len(MAPS) + 1:
         packet.close_all(descriptors)
         raise Refused(answer.get("reason", "not all of it came"), answer.get("last_error", ""))
-    jobs, namespaces, lost, *links = descriptors
-    return Loaded(jobs, namespaces, lost, tuple(links), answer["cpus"])
+    jobs, namespaces, lost, peers, walk, *links = descriptors
+    return Loaded(
+        jobs=jobs,
+        namespaces=namespaces,
+        lost=lost,
+        peers=peers,
+        walk=walk,
+        links=tuple(links),
+        cpus=answer["cpus"],
+    )
 
 
 def _load_and_report(program: bytes, roots: Sequence[int], to: socket.socket) -> NoReturn:
@@ -176,7 +188,9 @@ def _loaded(program: bytes, roots: Sequence[int]) -> tuple[int, list[int]]:
     found = [
         _whole(library.bpf_object__find_map_fd_by_name(opened, name.encode())) for name in MAPS
     ]
-    for each in _programs(library, opened):
+    walk = _there(library.bpf_object__find_program_by_name(opened, _WALK))
+    others = [each for each in _programs(library, opened) if each != walk]
+    for each in (walk, *others):
         link = _there(library.bpf_program__attach(each))
         found.append(_whole(library.bpf_link__fd(link)))
     return cpus, found
@@ -199,6 +213,7 @@ def _library() -> ctypes.CDLL:
         ("libbpf_num_possible_cpus", ctypes.c_int, ()),
         ("bpf_object__open_mem", pointer, (ctypes.c_char_p, ctypes.c_size_t, pointer)),
         ("bpf_object__find_map_by_name", pointer, (pointer, ctypes.c_char_p)),
+        ("bpf_object__find_program_by_name", pointer, (pointer, ctypes.c_char_p)),
         ("bpf_map__value_size", ctypes.c_uint32, (pointer,)),
         ("bpf_map__set_max_entries", ctypes.c_int, (pointer, ctypes.c_uint32)),
         ("bpf_object__load", ctypes.c_int, (pointer,)),

@@ -37,7 +37,7 @@ from lattice.helper.jobgroups import find_job
 from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Kernel
 
-_CALL_NUMBERS = {"x86_64": 321, "aarch64": 280}
+CALL_NUMBERS = {"x86_64": 321, "aarch64": 280}
 _LOOKUP = 1
 
 
@@ -58,7 +58,7 @@ class BpfMap:
         self, kernel: Kernel, descriptor: int, *, key: str, counters: int, copies: int = 1
     ) -> None:
         self._kernel = kernel
-        self._number = _CALL_NUMBERS.get(os.uname().machine)
+        self._number = CALL_NUMBERS.get(os.uname().machine)
         self._descriptor = descriptor
         self._key = struct.Struct(f"={key}")
         self._counters = counters
@@ -147,10 +147,12 @@ class LatencyMaps:
         since: float = 0.0,
         network: int = 0,
         reason: str = "",
+        loaded: Loaded | None = None,
     ) -> None:
         self._maps = maps
-        self._group_of = group_of
-        self._since = since
+        self.group_of = group_of
+        self.since = since
+        self.loaded = loaded
         self._network = network
         self.reason = reason
         self.unread: Mapping[int, str] = {}
@@ -183,7 +185,7 @@ class LatencyMaps:
         """
         if self._maps is None:
             raise NoValues(self.reason)
-        group = self._group_of(job_id)
+        group = self.group_of(job_id)
         if group is None:
             raise NoValues("the job has no control group here")
         try:
@@ -202,7 +204,7 @@ class LatencyMaps:
 
     def _row(self, counts: BpfMap, node: _Node, job_id: int) -> list[int]:
         """Only the inode for a job that could not be counted."""
-        group = self._group_of(job_id)
+        group = self.group_of(job_id)
         if group is None:
             return []
         counted = counts.lookup(group.inode)
@@ -212,7 +214,7 @@ class LatencyMaps:
             # The program saw every call since it started, and none was this job's.
             counted = (0,) * JOB_COUNTERS
         # Sockets that are older than the program have no owner and would be missing.
-        of_node = group.born < self._since or node.no_owner > 0
+        of_node = group.born < self.since or node.no_owner > 0
         timing = JobTiming(
             inode=group.inode,
             slots=counted[:SLOTS],
@@ -253,7 +255,8 @@ def start_latency(
         return LatencyMaps(None, groups, reason=reason)
     journal.note("latency", programs=len(loaded.links))
     maps = latency_maps(kernel, loaded)
-    return LatencyMaps(maps, groups, since=clock.now().timestamp(), network=network)
+    since = clock.now().timestamp()
+    return LatencyMaps(maps, groups, since=since, network=network, loaded=loaded)
 
 
 def latency_maps(kernel: Kernel, loaded: Loaded) -> Maps:

@@ -53,6 +53,7 @@ from lattice.helper.latency import start_latency
 from lattice.helper.listen import HelperListener, SocketRefused, Stay, adopt, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
+from lattice.helper.peers import job_peers
 from lattice.helper.privilege import Capability, Kernel, keep_only
 from lattice.helper.probe_base import JobFinder, ProbeSlots
 from lattice.helper.probing_verbs import Probing, find_py_spy
@@ -176,7 +177,10 @@ def _prepare(
             py_spy = find_py_spy(options.py_spy, journal)
             probing = Probing(kernel, finder, slots, py_spy, latency.calls)
         act = _node(kernel, notes, attaching, probing)
-        stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
+        stay = _watching(
+            kernel,
+            [JobCounters(JobPids(options.place), kernel), latency, job_peers(kernel, latency)],
+        )
     endpoint = bind(options.socket, served.pw_gid) if given is None else adopt(given)
     keep_only(kernel, _CAPABILITIES[role])
     return _listener(options, endpoint, judge, act, journal, stay, attaching)

@@ -24,6 +24,7 @@ from lattice.domain.jobfacts import (
     LinkKind,
     MountFact,
     NodeFacts,
+    PeerFact,
     RankStack,
     StackFrame,
     StackLanguage,
@@ -128,7 +129,8 @@ def facts_message(began: float, facts: NodeFacts) -> bytes:
     ):
         if value is not None:
             setattr(message, name, value)
-    for name in ("links", "mounts", "tasks", "gpus", "absences"):
+    message.addresses.extend(each[:_LONGEST_TEXT] for each in facts.addresses[:MOST_FACTS])
+    for name in ("links", "mounts", "tasks", "gpus", "peers", "absences"):
         for each in getattr(facts, name)[:MOST_FACTS]:
             _filled(getattr(message, name).add(), each)
     if facts.transport is not None:
@@ -156,6 +158,8 @@ def facts_of(payload: bytes, node: str) -> RunFacts | None:
         mounts=tuple(_made(each, MountFact) for each in _few(answer.mounts)),
         tasks=tuple(_made(each, TaskFact) for each in _few(answer.tasks)),
         gpus=tuple(_made(each, GpuFact) for each in _few(answer.gpus)),
+        peers=tuple(_made(each, PeerFact) for each in _few(answer.peers)),
+        addresses=tuple(each[:_LONGEST_TEXT] for each in _few(answer.addresses)),
         clock_ahead_s=_real(answer, "clock_ahead_s"),
         last_output=output,
         absences=tuple(_absence(each) for each in _few(answer.absences) if each.kind in _KINDS),

@@ -102,6 +102,8 @@ class NodeFactsTold(_message.Message):
     CLOCK_AHEAD_S_FIELD_NUMBER: _builtins.int
     LAST_OUTPUT_FIELD_NUMBER: _builtins.int
     ABSENCES_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
     began: _builtins.float
     """When the job began on the node, and when this was read, by the servers' clock."""
     time: _builtins.float
@@ -119,6 +121,12 @@ class NodeFactsTold(_message.Message):
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuTold]: ...
     @_builtins.property
     def absences(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactAbsenceTold]: ...
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerTold]: ...
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The node's own."""
+
     def __init__(
         self,
         *,
@@ -132,10 +140,12 @@ class NodeFactsTold(_message.Message):
         clock_ahead_s: _builtins.float | None = ...,
         last_output: _builtins.float | None = ...,
         absences: _abc.Iterable[Global___FactAbsenceTold] | None = ...,
+        peers: _abc.Iterable[Global___PeerTold] | None = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s", "_last_output", b"_last_output", "clock_ahead_s", b"clock_ahead_s", "last_output", b"last_output", "transport", b"transport"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s", "_last_output", b"_last_output", "absences", b"absences", "began", b"began", "clock_ahead_s", b"clock_ahead_s", "gpus", b"gpus", "last_output", b"last_output", "links", b"links", "mounts", b"mounts", "tasks", b"tasks", "time", b"time", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s", "_last_output", b"_last_output", "absences", b"absences", "addresses", b"addresses", "began", b"began", "clock_ahead_s", b"clock_ahead_s", "gpus", b"gpus", "last_output", b"last_output", "links", b"links", "mounts", b"mounts", "peers", b"peers", "tasks", b"tasks", "time", b"time", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_ahead_s: _TypeAlias = _typing.Literal["clock_ahead_s"]  # noqa: Y015
     _WhichOneofArgType__clock_ahead_s: _TypeAlias = _typing.Literal["_clock_ahead_s", b"_clock_ahead_s"]  # noqa: Y015
@@ -147,6 +157,31 @@ class NodeFactsTold(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_output) -> _WhichOneofReturnType__last_output | None: ...
 
 Global___NodeFactsTold: _TypeAlias = NodeFactsTold  # noqa: Y015
+
+@_typing.final
+class PeerTold(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    sent_bytes: _builtins.float
+    received_bytes: _builtins.float
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        sent_bytes: _builtins.float = ...,
+        received_bytes: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerTold: _TypeAlias = PeerTold  # noqa: Y015
 
 @_typing.final
 class LinkTold(_message.Message):

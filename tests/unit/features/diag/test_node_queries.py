@@ -26,6 +26,7 @@ from lattice.domain.jobfacts import (
     LinkKind,
     MountFact,
     NodeFacts,
+    PeerFact,
     RankStack,
     StackFrame,
     StackLanguage,
@@ -48,7 +49,14 @@ from lattice.domain.privileged import digest_of as question_digest
 from lattice.domain.probed import StackReport
 from lattice.domain.stream import Serve, Session, StreamKind, StreamQuestion, digest_of
 from lattice.features.diag.convert import facts_opening, facts_opening_of
-from lattice.features.diag.node.facts import SILENT, FactFeed, FactSources, FoundFacts, NetworkFound
+from lattice.features.diag.node.facts import (
+    SILENT,
+    FactFeed,
+    FactSources,
+    FoundFacts,
+    NetworkFound,
+    PeersFound,
+)
 from lattice.features.diag.node.job_runs import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.diag.service.node_queries import NodeQueries
@@ -64,6 +72,7 @@ CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
 BEGAN = BEGUN.timestamp() + 0.4
 LINK = LinkFact(name="eth0", kind=LinkKind.ETHERNET, up=True)
+PEER = PeerFact(address="10.0.0.2", sent_bytes=5e9, received_bytes=3.0)
 MOUNT = MountFact(path="/home", kind="nfs4", source="filer:/home", answered_s=0.01)
 TASK = TaskFact(rank=0, pid=42, state="S")
 GPU = GpuFact(uuid="GPU-1", health="ok")
@@ -121,6 +130,9 @@ class Node:
     async def _network(self) -> NetworkFound:
         return NetworkFound((LINK,))
 
+    async def _peers(self, _: JobIdentity) -> PeersFound:
+        return PeersFound((PEER,), ("10.0.0.1",))
+
     def serve(self, kind: StreamKind) -> Serve:
         lives = JobRuns(self.jobs, lambda here: here)
         if kind is StreamKind.STACKS:
@@ -133,6 +145,7 @@ class Node:
                 mounts=self._mounts,
                 tasks=self._tasks,
                 gpus=self._gpus,
+                peers=self._peers,
                 snapshot=lambda job_id, _: self.sight() if job_id == 7 else _nothing(),
                 clock_ahead_s=lambda: -0.5,
                 last_output=lambda _: BEGAN + 1,
@@ -230,6 +243,7 @@ async def test_every_node_tells_all_it_knows(site: Site) -> None:
     assert [each.node for each in facts] == ["n1", "n2"]
     assert silences == ()
     first = facts[0]
+    assert (first.peers, first.addresses) == ((PEER,), ("10.0.0.1",))
     assert (first.links, first.mounts, first.tasks, first.gpus) == (
         (LINK,), (MOUNT,), (TASK,), (GPU,),
     )  # fmt: skip

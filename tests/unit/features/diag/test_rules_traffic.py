@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, LinkFact
+from lattice.domain.counters import MOST_PEERS
+from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, LinkFact, PeerFact
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.features.diag.model import Finding, Lack, Sense, Verdict
 from lattice.features.diag.rules.bandwidth import Bandwidth
@@ -152,16 +154,92 @@ def test_a_port_that_was_begun_anew_is_not_counted_below_zero() -> None:
 # Between nodes.
 
 
+def peers_of(ward: Ward, sent: Mapping[tuple[int, int], float], over_s: float = 10) -> None:
+    """Node N has the address 10.0.0.N; since the earlier reading it sent this to others."""
+    for number, each in enumerate(ward.nodes, 1):
+        assert each.facts is not None
+        now = tuple(
+            PeerFact(address=f"10.0.0.{to}", sent_bytes=1e9 + rate * over_s, received_bytes=5.0)
+            for (sender, to), rate in sent.items()
+            if sender == number
+        )
+        addresses = (f"10.0.0.{number}", "172.17.0.1")
+        each.facts = replace(each.facts, peers=now, addresses=addresses)
+        before = tuple(replace(peer, sent_bytes=1e9) for peer in now)
+        each.earlier = replace(each.facts, time=each.facts.time - over_s, peers=before)
+
+
+@pytest.mark.spec("DIAG-2", "SRC-1")
+def test_what_nodes_send_each_other_by_tcp() -> None:
+    ward = healthy(5, nodes=3)
+    peers_of(ward, {(1, 2): 3 * GB, (2, 1): 1 * GB, (1, 9): 50 * GB})
+    (found,) = told(ward, BetweenNodes)
+    assert (found.verdict, found.measured, found.sense) == (Verdict.OK, 3 * GB, Sense.OF)
+    assert found.evidence == "n1 to n2 3 GB/s, n2 to n1 1 GB/s (by TCP, without RDMA; eBPF)"
+    peers_of(ward, {(1, 2): GB, (2, 3): 2 * GB, (3, 1): GB, (1, 3): GB})
+    (found,) = told(ward, BetweenNodes)
+    assert found.evidence.startswith("n2 to n3 2 GB/s is the most of 4 directions")
+    peers_of(ward, {})
+    (found,) = told(ward, BetweenNodes)
+    assert (found.measured, found.verdict) == (0.0, Verdict.OK)
+    assert "send each other nothing just now" in found.evidence
+
+
+@pytest.mark.spec("SRC-2")
+def test_an_address_that_several_nodes_have_and_a_peer_that_was_left_out_are_not_counted() -> None:
+    ward = healthy(5, nodes=2)
+    peers_of(ward, {(1, 2): GB})
+    facts, earlier = ward[0].facts, ward[0].earlier
+    assert facts is not None
+    assert earlier is not None
+    bridge = PeerFact(address="172.17.0.1", sent_bytes=9e12, received_bytes=0.0)
+    ward[0].facts = replace(facts, peers=(*facts.peers, bridge))
+    (found,) = told(ward, BetweenNodes)
+    assert found.measured == GB
+    others = tuple(
+        PeerFact(address=f"10.9.0.{each}", sent_bytes=1e12, received_bytes=0.0)
+        for each in range(MOST_PEERS)
+    )
+    ward[0].earlier = replace(earlier, peers=others)
+    (found,) = told(ward, BetweenNodes)
+    assert found.measured == 0.0
+
+
+@pytest.mark.spec("DIAG-2")
+def test_what_a_silent_node_sent_is_known_from_whom_it_reached() -> None:
+    ward = healthy(5, nodes=2)
+    peers_of(ward, {(1, 2): GB, (2, 1): GB})
+    first, second = ward[0], ward[1]
+    assert first.facts is not None
+    assert first.earlier is not None
+    assert second.facts is not None
+    (peer,) = first.facts.peers
+    first.facts = replace(first.facts, peers=(replace(peer, received_bytes=5 + 20 * GB),))
+    lost = FactAbsence(FactKind.PEERS, "the kernel has no BTF")
+    second.facts = replace(second.facts, peers=(), absences=(lost,))
+    (found, why) = told(ward, BetweenNodes)
+    assert found.measured == 2 * GB
+    assert found.evidence.startswith("n2 to n1 2 GB/s, n1 to n2 1 GB/s")
+    assert (why.verdict, why.reason) == (Verdict.UNKNOWN, "the kernel has no BTF")
+
+
 @pytest.mark.spec("SRC-2")
 def test_what_goes_between_nodes_is_not_guessed() -> None:
-    (found,) = told(healthy(5), BetweenNodes)
-    assert (found.verdict, found.measured, found.lack) == (
-        Verdict.UNKNOWN,
-        None,
-        Lack.NOT_OFFERED,
-    )
-    assert "from which node to which" in found.reason
-    assert verdict_of(healthy(5).judged()) is Verdict.OK, "nobody was to measure it"
+    ward = healthy(5, nodes=2)
+    (found,) = told(ward, BetweenNodes)
+    assert (found.verdict, found.measured) == (Verdict.UNKNOWN, None)
+    peers_of(ward, {(1, 2): GB})
+    for each in ward.nodes:
+        each.earlier = None
+    started = ward.case.started
+    (found,) = told(ward, BetweenNodes)
+    assert found.measured == pytest.approx((1e9 + 10 * GB) / (NOW - started))
+    assert "since the job began; eBPF" in found.evidence
+    for each in ward.nodes:
+        assert each.facts is not None
+        each.facts = replace(each.facts, time=started + 1)
+    (found,) = told(ward, BetweenNodes)
+    assert (found.measured, found.lack) == (None, Lack.TOO_EARLY)
     assert told(healthy(5, nodes=1), BetweenNodes) == []
 
 

@@ -21,6 +21,7 @@ from lattice.domain.jobfacts import (
     LinkFact,
     MountFact,
     NodeFacts,
+    PeerFact,
     TaskFact,
     TransportFact,
 )
@@ -61,6 +62,15 @@ class NetworkFound:
     absences: tuple[FactAbsence, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PeersFound:
+    """Traffic by address, and the addresses of this node."""
+
+    peers: tuple[PeerFact, ...] = ()
+    addresses: tuple[str, ...] = ()
+    absences: tuple[FactAbsence, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSources:
     """The sources of facts. Each may raise anything and take any time."""
@@ -70,6 +80,7 @@ class FactSources:
     """With a signed request for the helper."""
     tasks: Callable[[bytes], Awaitable[FoundFacts[TaskFact]]]
     gpus: Callable[[JobIdentity], Awaitable[FoundFacts[GpuFact]]]
+    peers: Callable[[JobIdentity], Awaitable[PeersFound]]
     snapshot: Callable[[int, float], Awaitable[bytes]]
     """Returns the snapshot of this job number since that start; empty without one."""
     clock_ahead_s: Callable[[], float | None]
@@ -120,17 +131,19 @@ class FactFeed:
         self, identity: JobIdentity, asked: FactsAsked, within_s: float
     ) -> NodeFacts:
         sources = self._sources
-        network, mounts, tasks, gpus = await asyncio.gather(
+        network, mounts, tasks, gpus, peers = await asyncio.gather(
             _asked(sources.network(identity), within_s),
             _asked(sources.mounts(asked.mounts), within_s),
             _asked(self._tasks(identity, asked), within_s),
             _asked(sources.gpus(identity), within_s),
+            _asked(sources.peers(identity), within_s),
         )
         lost = [
             *_absences(network, FactKind.LINKS, FactKind.TRANSPORT),
             *_absences(mounts, FactKind.MOUNTS),
             *_absences(tasks, FactKind.TASKS),
             *_absences(gpus, FactKind.GPUS),
+            *_absences(peers, FactKind.PEERS),
         ]
         ahead_s, output = sources.clock_ahead_s(), sources.last_output(identity)
         if ahead_s is None:
@@ -145,6 +158,8 @@ class FactFeed:
             mounts=mounts.facts if isinstance(mounts, FoundFacts) else (),
             tasks=tasks.facts if isinstance(tasks, FoundFacts) else (),
             gpus=gpus.facts if isinstance(gpus, FoundFacts) else (),
+            peers=peers.peers if isinstance(peers, PeersFound) else (),
+            addresses=peers.addresses if isinstance(peers, PeersFound) else (),
             clock_ahead_s=ahead_s,
             last_output=output,
             absences=tuple(lost),
@@ -170,7 +185,7 @@ async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]
 
 
 def _absences(
-    found: NetworkFound | FoundFacts[_T] | tuple[str, str], *kinds: FactKind
+    found: NetworkFound | FoundFacts[_T] | PeersFound | tuple[str, str], *kinds: FactKind
 ) -> Sequence[FactAbsence]:
     if isinstance(found, tuple):
         return [FactAbsence(kind, found[0], last_error=found[1]) for kind in kinds]
