@@ -79,6 +79,12 @@ def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
             watching.end()
 
 
+def past_alerts(person: Person, job: int) -> list[dict[str, Any]]:
+    """Alerts on the job's timeline, over or not."""
+    events = person.asks("timeline", str(job))["events"]
+    return [each for each in events if each["kind"] == "alert"]
+
+
 @pytest.mark.story
 @pytest.mark.spec("WATCH-1", "WATCH-2")
 def test_an_oom_kill_is_told_once(lab: Lab, alice: Person) -> None:
@@ -93,7 +99,13 @@ def test_an_oom_kill_is_told_once(lab: Lab, alice: Person) -> None:
             assert alert["remedy"]
         finally:
             watching.end()
+        (standing,) = past_alerts(alice, job)
+        assert (standing["node"], standing["name"], standing["lasts"]) == ("n1", "oom_kill", True)
         assert [each["type"] for each in watching.told].count("measured") == 0
+    lab.wait_job_state(job, "CANCELLED")
+    over = eventually(lambda: past_alerts(alice, job), lambda found: not found[0]["lasts"])
+    assert [each["text"] for each in over] == [standing["text"]]
+    assert over[0]["ended"]
 
 
 def test_until_it_runs(lab: Lab, alice: Person) -> None:
