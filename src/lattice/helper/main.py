@@ -177,10 +177,8 @@ def _prepare(
             py_spy = find_py_spy(options.py_spy, journal)
             probing = Probing(kernel, finder, slots, py_spy, latency.calls)
         act = _node(kernel, notes, attaching, probing)
-        stay = _watching(
-            kernel,
-            [JobCounters(JobPids(options.place), kernel), latency, job_peers(kernel, latency)],
-        )
+        counters = JobCounters(JobPids(options.place), kernel)
+        stay = _watching(kernel, [counters, latency, job_peers(kernel, latency)])
     endpoint = bind(options.socket, served.pw_gid) if given is None else adopt(given)
     keep_only(kernel, _CAPABILITIES[role])
     return _listener(options, endpoint, judge, act, journal, stay, attaching)
