@@ -36,6 +36,7 @@ from lattice.domain.node import (
     NodeHealth,
     NodeState,
 )
+from lattice.domain.nodeset import NodeSet
 from lattice.domain.slices import AllocationSlice, SliceState
 from lattice.domain.source import Source
 
@@ -147,6 +148,26 @@ def slices_of(allocation: Allocation, reading: PresenceReading) -> tuple[Allocat
                     guest = replace(guest, state=SliceState.UNKNOWN, reason=AGENT_LOST, faults=())
                 found.append(AllocationSlice(node=held.node, guest=guest))
     return tuple(found)
+
+
+def may_be_in_slice(allocation: Allocation, nodes: str, reading: PresenceReading) -> bool:
+    """True if the job runs or ran in a slice on these nodes, or if that is not known.
+
+    What Slurm accounts of such a job is the host's.
+    """
+    records = {each: reading.records.get(each) for each in NodeSet.parse(nodes)}
+    slices = {
+        name: [set(one.guest.gpus) for one in record.health.slices]
+        for name, record in records.items()
+        if record is not None
+    }
+    if not allocation.gpu_indices:
+        return allocation.gpus != 0 and any(slices.values())
+    return any(
+        gpus.intersection(held.indices)
+        for held in allocation.gpu_indices
+        for gpus in slices.get(held.node, ())
+    )
 
 
 def lacks_of(record: Presence, reading: PresenceReading) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from lattice.base.operation import AnyBinding
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.presence import may_be_in_slice
 from lattice.features.report.operations import GET_REPORT
 from lattice.features.report.service.report import ReportService
 from lattice.features.report.service.run_meter import RunMeter
@@ -19,7 +20,14 @@ def bindings(service: ReportService) -> tuple[AnyBinding, ...]:
 
 
 def wire(foundation: Foundation) -> Wiring:
-    meter = RunMeter(foundation.metrics, foundation.accounting, foundation.clock)
+    meter = RunMeter(
+        foundation.metrics,
+        foundation.accounting,
+        foundation.clock,
+        lambda run: may_be_in_slice(
+            run.allocation, run.attempt.nodes, foundation.presences.presences()
+        ),
+    )
     summaries = StoredSummaries(foundation.objects) if foundation.objects is not None else None
     loops = []
     if summaries is not None and foundation.metrics is not None:

@@ -14,7 +14,7 @@ from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import StoreSilent
 from lattice.domain.runsummary import MOST_POINTS, AccountedUse, RunSummary, Use, Waste
 from lattice.features.report.service.run_figures import LARGEST_TASK, WHOLE_NODES
-from lattice.features.report.service.run_meter import coarse_question, coarse_steps
+from lattice.features.report.service.run_meter import RunMeter, coarse_question, coarse_steps
 from lattice.observe.windows import RunWindow
 from tests.unit.features.report.scripted import GIB, HOUR_S, Site
 
@@ -69,6 +69,19 @@ async def test_where_the_store_has_nothing_slurm_says_what_it_can() -> None:
     assert found.value(Waste.MEMORY_PER_NODE) is None
     assert found.origin.source is Provenance.SLURM_ACCOUNTING
     assert found.value(Use.IO_READ) is None
+
+
+@pytest.mark.spec("SRC-3")
+async def test_what_slurm_accounts_of_a_slice_is_the_host_and_is_not_shown() -> None:
+    site = Site()
+    site.accounting.told = AccountedUse(cpu_seconds=57_600.0, largest_task_bytes=5.0 * GIB)
+    meter = RunMeter(site.store, site.accounting, site.clock, lambda _: True)
+    found = await meter.summary(site.attempt)
+    for use in (Use.CPU_SECONDS, Use.MEMORY_PEAK, Use.CPU_EFFICIENCY, Use.NODE_ENERGY):
+        figure = found.figure(use)
+        assert figure is not None
+        assert figure.value is None
+        assert figure.reason
 
 
 @pytest.mark.spec("TOP-5")

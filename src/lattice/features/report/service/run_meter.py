@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lattice.base.clock import Clock
@@ -91,11 +92,17 @@ class RunMeter:
     """Measures runs. `store` is None if the site has none."""
 
     def __init__(
-        self, store: MetricStore | None, accounting: Accounting | None, clock: Clock
+        self,
+        store: MetricStore | None,
+        accounting: Accounting | None,
+        clock: Clock,
+        may_be_in_slice: Callable[[JobAttempt], bool] = lambda _: False,
     ) -> None:
+        """Of a run that `may_be_in_slice`, Slurm's accounting counts the host and not the job."""
         self._store = store
         self._accounting = accounting
         self._clock = clock
+        self._may_be_in_slice = may_be_in_slice
 
     async def summary(self, attempt: JobAttempt) -> RunSummary:
         """Return the current figures without series, with the reason if the store is down."""
@@ -138,7 +145,8 @@ class RunMeter:
         now = self._clock.now()
         run, asked, answer = run_of(attempt, now), asked_of(attempt), stored.answer
         used = run_figures.used(answer, asked, run.wall_s, stored.why)
-        if run.ended is not None:
+        of_guest = any(each.source == Provenance.SLICE_GUEST for each in used)
+        if run.ended is not None and not of_guest and not self._may_be_in_slice(attempt):
             used = await self._accounted(attempt, used, run.wall_s)
         return RunSummary(
             written=now,
