@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab.command import run
 from lab.gpus import STATE, NvmlState, build_library
-from lattice.probes import guest_program
+from lattice.base.portable import guest_program
 
 _GIB = 2**30
 _READY_S = 20.0

@@ -72,7 +72,7 @@ def values(answer: dict[str, Any], metric: str) -> set[float]:
 
 
 @pytest.mark.story
-@pytest.mark.spec("SRC-3", "SLICE-1")
+@pytest.mark.spec("SRC-3", "SLICE-1", "SLICE-2")
 def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person) -> None:
     asked = ("-w", NODE, f"--gres=gpu:{GPUS}")
     with slice_on(lab) as guest, debugged(lab, alice, *asked, wrap=SLEEP) as job:
@@ -94,11 +94,15 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         )
         assert mine["node"] == NODE
         assert [each["name"] for each in mine["guest"]["ports"]] == ["eth0"]
+        facts = {each["name"]: each for each in mine["guest"]["start"]["facts"]}
+        assert facts["memory_bytes"]["number"] == guest.memory_bytes
+        assert facts["driver_seconds"]["number"] > 0
         text = alice.tries("status", str(job)).out + alice.tries("nodes", NODE, "-o", "json").out
         text += alice.tries("top", str(job), "--once", "-o", "json").out
         assert "blue" in text
         assert not any(each in text for each in (guest.address, "br-slices", "19999"))
         card = administrator(lab).tries("nodes", NODE).out
+        assert "at its start: " in card
         assert f"guest at {guest.address}; bridge br-slices; Netdata http://n1:19999" in card
         guest.stop()
         silent = eventually(

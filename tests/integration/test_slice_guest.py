@@ -18,10 +18,10 @@ from lattice.adapters.guest_ssh import GuestAddress, GuestUnavailable, SshGuest
 from lattice.agent.sections import SliceSection
 from lattice.agent.slices import INVALID, SliceParts, SliceReader
 from lattice.base.clock import SystemClock
+from lattice.base.portable import guest_program
 from lattice.domain.guest_report import CARD_LOST, GuestNic, read_report
 from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Provenance, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
-from lattice.probes import guest_program
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
@@ -126,6 +126,31 @@ async def test_a_healthy_guest_is_measured_inside(guest: SliceGuest, tmp_path: P
     assert {each.source for each in taken} == {Provenance.SLICE_GUEST}
     assert {each.label("gpu_uuid") for each in taken} == {"", uuid_of(0)}
     assert {each.metric for each in found} == set(CATALOGUE)
+
+
+@pytest.mark.spec("SLICE-2")
+async def test_the_first_report_after_a_boot_has_the_facts_of_the_guest(
+    guest: SliceGuest, tmp_path: Path
+) -> None:
+    guest.stop()
+    host = Host(section(guest), tmp_path)
+    silent = await host.parts.guests["s1"].answer()
+    assert silent.report is None
+    guest.start()
+    host.parts.guests["s1"]._again_s = 0.0
+    await host.parts.guests["s1"].answer()
+    (found,) = host.parts.states()
+    assert found.guest.start is not None
+    facts = {each.name: each for each in found.guest.start.facts}
+    assert found.guest.start.boot_id == guest.boot_id
+    for name in ("reached_seconds", "answer_seconds", "driver_seconds", "vcpus", "root_disk_bytes"):
+        assert facts[name].number, facts[name]
+    assert facts["memory_bytes"].number == GIB, "of the guest, and not of the host"
+    assert facts["network"].text.startswith("eth0 ")
+    assert facts["hugepages"].text
+    assert all(each.text or each.reason or each.number is not None for each in facts.values())
+    again = Host(section(guest), tmp_path).parts.states()
+    assert again[0].guest.start == found.guest.start, "a restarted agent has it"
 
 
 @pytest.mark.spec("SLICE-1")
@@ -302,8 +327,8 @@ async def test_the_key_can_do_nothing_but_report(guest: SliceGuest, tmp_path: Pa
 async def test_a_missing_client_is_named(
     guest: SliceGuest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SshGuest, "arguments", lambda _: ("no-such-program",))
+    monkeypatch.setattr(SshGuest, "arguments", lambda _, **__: ("no-such-program",))
     parts = Host(section(guest), tmp_path).parts
     with pytest.raises(GuestUnavailable) as caught:
-        await parts.guests["s1"]._report()
+        await parts.guests["s1"]._report(start=False)
     assert caught.value.reason == guest_ssh.NO_PROGRAM

@@ -2,7 +2,8 @@
 
 The guest belongs to the job's owner. So the agent verifies the guest's host key, offers one key,
 forwards nothing, runs nothing locally, and reads a bounded answer within a strict time. The guest's
-`authorized_keys` forces the command (`lattice.probes.guest_program`); the agent asks for none.
+`authorized_keys` forces the command (`lattice.base.portable.guest_program`). The agent's own words
+only say whether it asks for the facts of a start.
 
 Each call is one process of OpenSSH in its own process group. It is killed on every way out. Under
 `timeout` it also ends if the agent itself was killed.
@@ -119,13 +120,16 @@ class SshGuest:
         self.address = address
         self._known_hosts = folder / f"{address.name}.known_hosts"
 
-    async def report(self) -> bytes:
-        """What the program in the guest printed. Raises `GuestUnavailable`."""
+    async def report(self, *, start: bool = False) -> bytes:
+        """What the program in the guest printed. Raises `GuestUnavailable`.
+
+        `start` asks for the facts of the machine too.
+        """
         within_s = self.address.timeout_s
         try:
             self._write_host_key()
             process = await asyncio.create_subprocess_exec(
-                *self.arguments(),
+                *self.arguments(start=start),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -160,7 +164,7 @@ class SshGuest:
             raise GuestUnavailable("the guest's command is not Lattice's program", _short_of(first))
         return report
 
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self, *, start: bool = False) -> tuple[str, ...]:
         """The command line of OpenSSH."""
         address = self.address
         kind = address.host_key.split()[0]
@@ -197,7 +201,8 @@ class SshGuest:
         bounded = shutil.which("timeout", path=os.defpath)
         ahead = (bounded, "--kill-after=1", str(seconds + 1)) if bounded else ()
         settings = (word for option in options for word in ("-o", option))
-        login = ("-l", address.user, "-p", str(address.port), "--", address.host, "lattice-slice")
+        asked = "lattice-slice start" if start else "lattice-slice"
+        login = ("-l", address.user, "-p", str(address.port), "--", address.host, asked)
         return (*ahead, "ssh", "-F", "/dev/null", "-T", *settings, *login)
 
     def _write_host_key(self) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 from lattice.adapters.guest_ssh import GuestUnavailable, SshGuest
 from lattice.agent.guest_address import guest_address
 from lattice.agent.sections import SliceSection
+from lattice.agent.slice_start import StartRecord
 from lattice.base.clock import Clock
 from lattice.domain.guest_report import (
     BadReport,
@@ -59,8 +60,12 @@ _GIB = 2**30
 _MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 INVALID = "the guest's report is not valid"
 
-Report: TypeAlias = Callable[[], Awaitable[bytes]]
-"""Gets the text of one report. Raises `GuestUnavailable`."""
+
+class Report(Protocol):
+    """Gets the text of one report, with the facts of the machine if `start`."""
+
+    def __call__(self, *, start: bool) -> Awaitable[bytes]:
+        """Raises `GuestUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,10 @@ class Guest:
         report: Report,
         check: Callable[[GuestReport], CheckedReport],
         clock: Clock,
+        start: StartRecord | None = None,
     ) -> None:
         self.name = name
+        self.start = start or StartRecord()
         self.last: GuestAnswer | None = None
         """The newest answer; None: it was not asked yet."""
         self._report = report
@@ -91,6 +98,7 @@ class Guest:
         self._clock = clock
         self._asking: asyncio.Task[GuestAnswer] | None = None
         self._again_s = 0.0
+        self._was_asked_in_vain = False
         self._asked_s = -EVERY_S
 
     async def answer(self) -> GuestAnswer:
@@ -115,21 +123,32 @@ class Guest:
 
     async def _ask(self) -> GuestAnswer:
         self._asked_s = self._clock.monotonic()
+        # A guest that is too slow for its facts is still measured, by every other call.
+        asked = self.start.is_needed and not self._was_asked_in_vain
         try:
-            found = self._check(read_report(await self._report()))
+            found = self._check(read_report(await self._report(start=asked)))
             answer = GuestAnswer(self._now(), found)
             if found.report is None:
                 answer = GuestAnswer(self._now(), None, found.faults[0])
+            else:
+                self._note_start(found.report, asked=asked)
         except GuestUnavailable as error:
             answer = GuestAnswer(self._now(), None, error.reason, error.last_error)
         except BadReport as error:
             answer = GuestAnswer(self._now(), None, INVALID, str(error))
+        self._was_asked_in_vain = asked and answer.report is None
         if answer.report is None:
             self._again_s = self._clock.monotonic() + REST_S
         if _trouble(answer) != _trouble(self.last):
             _log.info("slice %s: %s", self.name, _trouble(answer) or "its guest reports")
         self.last = answer
         return answer
+
+    def _note_start(self, report: GuestReport, *, asked: bool) -> None:
+        took_s = self._clock.monotonic() - self._asked_s
+        before = self.last and self.last.report and self.last.report.report
+        was_away = self.last is not None and (not before or before.boot_id != report.boot_id)
+        self.start.note(report, self._clock.now(), took_s, asked=asked, was_away=was_away)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
@@ -266,7 +285,10 @@ class SliceParts:
             held = frozenset(self._held_cards())
             return checked(report, replace(self._host, held_cards=held), expected)
 
-        return Guest(section.name, SshGuest(guest_address(section), folder).report, check, clock)
+        start = StartRecord(folder / f"{section.name}.start.json")
+        return Guest(
+            section.name, SshGuest(guest_address(section), folder).report, check, clock, start
+        )
 
     def cards(self) -> frozenset[str]:
         """The UUIDs of GPUs in slices: those that the site names, and those in good reports."""
@@ -282,7 +304,10 @@ class SliceParts:
         """Every slice as its guest last reported, for the servers."""
         return tuple(
             NodeSlice(
-                guest=_slice_guest(each, self.guests[each.name].last),
+                guest=replace(
+                    _slice_guest(each, self.guests[each.name].last),
+                    start=self.guests[each.name].start.start,
+                ),
                 host=_slice_host(each),
             )
             for each in self._sections

@@ -15,6 +15,7 @@ from typing import Any
 
 from lattice.base.strictjson import read_json
 from lattice.base.text import inert
+from lattice.domain.machine_facts import BadMachineFacts, MachineFact, read_facts
 from lattice.domain.metric import (
     CATALOGUE,
     Absence,
@@ -109,6 +110,12 @@ class GuestReport:
     """The driver's own message."""
     figures: Mapping[str, float] = field(default_factory=dict)
     nics: tuple[GuestNic, ...] = ()
+    uptime_s: float | None = None
+    """Since the guest's boot."""
+    driver_s: float | None = None
+    """How long the driver took to answer."""
+    facts: tuple[MachineFact, ...] = ()
+    """Of the machine; empty if they were not asked for, or can't be read there."""
 
     @property
     def memory_bytes(self) -> float | None:
@@ -130,9 +137,14 @@ def read_report(raw: bytes) -> GuestReport:
             gpu_error=_text(gpu.get("last_error", "")),
             figures=_figures(found.get("figures", {}), OF_THE_GUEST),
             nics=tuple(_nic(each) for each in _list(found.get("nics", []), _MOST_NICS)),
+            uptime_s=_figures(found, ("uptime_seconds",)).get("uptime_seconds"),
+            driver_s=_figures(gpu, ("seconds",)).get("seconds"),
+            facts=read_facts(found["machine"]) if found.get("machine") is not None else (),
         )
     except BadReport:
         raise
+    except BadMachineFacts as error:
+        raise BadReport(str(error)) from None
     except ValueError:
         raise BadReport("no valid JSON") from None
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from lattice.domain.machine_facts import MachineFact, fact_lines
 from lattice.domain.metric import (
     CATALOGUE,
     Absence,
@@ -162,6 +164,17 @@ class SlicePort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SliceStart:
+    """What the agent found when it first reached a guest after its boot."""
+
+    boot_id: str = ""
+    reached: datetime
+    facts: tuple[MachineFact, ...] = ()
+    reason: str = ""
+    """Why there are no facts of the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceGuest:
     """A slice as its owner sees it: what its guest reports, and nothing of the host."""
 
@@ -175,6 +188,8 @@ class SliceGuest:
     faults: tuple[str, ...] = ()
     cards: tuple[SliceCard, ...] = ()
     ports: tuple[SlicePort, ...] = ()
+    start: SliceStart | None = None
+    """None: it was not reached yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +224,16 @@ def slice_text(guest: SliceGuest) -> str:
     error = f" ({guest.last_error})" if guest.last_error else ""
     trouble = [f"{guest.reason}{error}"] if guest.reason else list(guest.faults)
     return f"{guest.name}: {count}, {'; '.join((guest.state.value, *trouble))}"
+
+
+def start_text(guest: SliceGuest) -> str:
+    """What was found when the guest was first reached after its boot; empty if it never was."""
+    if guest.start is None:
+        return ""
+    parts = [f"{title} {value}" for title, value in fact_lines(guest.start.facts)]
+    if guest.start.reason:
+        parts.append(guest.start.reason)
+    return f"at its start: {'; '.join(parts)}"
 
 
 def ports_text(guest: SliceGuest) -> str:

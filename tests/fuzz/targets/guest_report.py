@@ -26,6 +26,8 @@ HOST = HostSide(boot_id="00000000-0000-0000-0000-00000000000f", memory_bytes=1e1
 TOKENS = (
     b'"version":1',
     b'"boot_id"',
+    b'"machine":{"vcpus":{"value":8}}',
+    b'"uptime_seconds":1',
     BOOT.encode(),
     b'"gpu"',
     b'"cards"',
@@ -70,6 +72,10 @@ def seeds() -> Iterable[bytes]:
         yield json.dumps(whole | {"gpu": {"cards": [gpu, card]}}).encode()
     yield json.dumps(whole | {"version": 2}).encode()
     yield json.dumps(whole | {"nics": [port | {"kind": "rdma", "up": 1}]}).encode()
+    machine = {"vcpus": {"value": 8}, "kernel": {"value": "6.1"}, "rdma": {"reason": "none"}}
+    yield json.dumps(whole | {"machine": machine, "uptime_seconds": 41.5}).encode()
+    for fact in ({"value": "8"}, {"value": -1}, {}, 7, {"value": None, "reason": "\x1b[2J"}):
+        yield json.dumps(whole | {"machine": machine | {"vcpus": fact}}).encode()
     yield b'{"version":1,"version":1}'
 
 
@@ -88,6 +94,7 @@ def try_one(data: bytes) -> None:
             assert each.reason
             assert (each.reason + each.last_error).isprintable()
     assert all(text.isprintable() for text in found.faults)
+    assert all((each.text + each.reason).isprintable() for each in report.facts)
     same = HostSide(boot_id=report.boot_id)
     none = readings_of([checked(report, same, ExpectedCards())], 1.7e9).readings
     assert not any(isinstance(each, Sample) for each in none)

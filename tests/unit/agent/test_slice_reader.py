@@ -89,7 +89,8 @@ def guest(
 ) -> Guest:
     host = HostSide(boot_id=HOST_BOOT, memory_bytes=1e12, held_cards=frozenset(held))
 
-    async def text() -> bytes:
+    async def text(*, start: bool) -> bytes:
+        del start
         return report()
 
     def check(found: GuestReport) -> CheckedReport:
@@ -211,7 +212,8 @@ async def test_callers_share_one_answer() -> None:
     asked: list[int] = []
     ready = asyncio.Event()
 
-    async def report() -> bytes:
+    async def report(*, start: bool) -> bytes:
+        assert start, "until the facts of its start are known"
         asked.append(1)
         await ready.wait()
         return report_text([CARDS[0]])
@@ -225,6 +227,26 @@ async def test_callers_share_one_answer() -> None:
     answer = await second
     assert answer.report is not None
     assert asked == [1]
+
+
+@pytest.mark.spec("SLICE-2")
+async def test_a_guest_that_is_too_slow_for_its_facts_is_still_measured() -> None:
+    clock, asked = ManualClock(), []
+
+    async def report(*, start: bool) -> bytes:
+        asked.append(start)
+        if start:
+            raise GuestUnavailable("the guest took longer than 3 s for its report")
+        return report_text([CARDS[0]])
+
+    host = HostSide(boot_id=HOST_BOOT)
+    slow = Guest("a", report, lambda found: checked(found, host, ExpectedCards()), clock)
+    for _ in range(4):
+        await slow.answer()
+        clock.advance(REST_S)
+    assert asked == [True, False, True, False]
+    assert slow.last is not None
+    assert slow.last.report is not None
 
 
 async def test_a_guest_that_failed_is_left_alone_for_a_while() -> None:

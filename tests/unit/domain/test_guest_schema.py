@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lattice.base.portable import guest_program
 from lattice.domain.guest_report import OF_A_CARD, OF_THE_GUEST, REASONS, VERSION, read_report
-from lattice.probes import guest_program
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads(
@@ -37,6 +37,21 @@ def test_the_program_prints_what_the_schema_names(capsys: pytest.CaptureFixture[
     for port in printed["nics"]:
         assert port.keys() <= SCHEMA["$defs"]["port"]["properties"].keys()
     assert read_report(text.encode()).boot_id == printed["boot_id"]
+    assert "machine" not in printed
+
+
+@pytest.mark.spec("SLICE-2")
+def test_the_program_prints_facts_of_the_machine_when_it_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", "lattice-slice start")
+    guest_program.main()
+    found = read_report(capsys.readouterr().out.splitlines()[1].encode())
+    assert {"vcpus", "memory_bytes", "hugepages"} <= {each.name for each in found.facts}
+    assert found.uptime_s
+    monkeypatch.setattr(guest_program, "FACTS", "gone.py")
+    guest_program.main()
+    assert read_report(capsys.readouterr().out.splitlines()[1].encode()).facts == ()
 
 
 @pytest.mark.spec("SLICE-1")
@@ -55,4 +70,4 @@ def test_the_program_needs_only_an_old_python() -> None:
         )
     }
     standard = {"__future__", "collections", "ctypes", "functools", "json", "os", "select"}
-    assert names <= standard | {"signal", "socket", "sys", "time", "typing"}
+    assert names <= standard | {"runpy", "signal", "socket", "sys", "time", "typing"}

@@ -1,8 +1,9 @@
 """The program in the guest of a GPU slice: prints one JSON report about the guest, and ends.
 
 It is one file and needs only Python 3.8, so it can be copied into any guest. The agent of the host
-calls it by SSH, as the forced command of a key that can do nothing else. It reads no input and
-changes nothing. The form of the report is `docs/reference/guest-report.md`.
+calls it by SSH, as the forced command of a key that can do nothing else. It changes nothing, and
+reads one word: after the guest's boot the agent asks for `start`, and gets the facts of the machine
+too, by `machine_facts.py` in the same folder. The form is `docs/reference/guest-report.md`.
 
 A driver can hang forever. So the cards are read by a child process, with a deadline. A child that
 does not end keeps a lock, and until it ends no other child is started.
@@ -14,6 +15,7 @@ import ctypes
 import functools
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -30,6 +32,7 @@ NO_DRIVER = "the guest has no NVIDIA driver"
 BROKEN = "the NVIDIA driver of the guest does not answer"
 HANGS = "the NVIDIA driver of the guest has not answered an earlier call"
 NO_CARDS = "the guest has no NVIDIA GPU"
+FACTS = "machine_facts.py"
 _LIBRARY = "libnvidia-ml.so.1"
 _LOST = (15, 16)
 _MOST_CARDS = 64
@@ -280,7 +283,7 @@ def _child(read: Callable[[], dict[str, Any]], reader: int, writer: int) -> NoRe
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 20).splitlines()
     except OSError:
         return []
@@ -288,7 +291,7 @@ def _lines(path: str) -> list[str]:
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - as quick as it can be
+        return sorted(os.listdir(folder))
     except OSError:
         return []
 
@@ -372,10 +375,23 @@ def rdma_ports(sys_root: str = "/sys") -> list[dict[str, Any]]:
     return found
 
 
-def report(deadline_s: float = DRIVER_S) -> dict[str, Any]:
+def start_facts() -> Any:
+    """The facts of the machine; None without the file that reads them."""
+    try:
+        return runpy.run_path(os.path.join(os.path.dirname(__file__), FACTS))["read_machine"]()
+    except (OSError, KeyError):
+        return None
+
+
+def report(deadline_s: float = DRIVER_S, start: bool = False) -> dict[str, Any]:
     """The whole report."""
     ports = network_ports()
     figures = guest_figures()
+    began = time.monotonic()
+    gpu = read_in_child(cards, deadline_s)
+    if not gpu["reason"]:
+        gpu["seconds"] = round(time.monotonic() - began, 4)
+    uptime = (_lines("/proc/uptime") or [""])[0].split()
     for key in ("rx_bytes", "tx_bytes"):
         counts = [each[key] for each in ports if each["kind"] != "rdma"]
         if counts and None not in counts:
@@ -383,16 +399,19 @@ def report(deadline_s: float = DRIVER_S) -> dict[str, Any]:
     return {
         "version": VERSION,
         "boot_id": (_lines("/proc/sys/kernel/random/boot_id") or [""])[0],
-        "gpu": read_in_child(cards, deadline_s),
+        "uptime_seconds": float(uptime[0]) if uptime else None,
+        "gpu": gpu,
         "figures": figures,
         "nics": ports,
+        **({"machine": start_facts()} if start else {}),
     }
 
 
 def main() -> None:
     sys.stdout.write(STARTED + "\n")
     sys.stdout.flush()
-    sys.stdout.write(json.dumps(report()) + "\n")
+    start = os.environ.get("SSH_ORIGINAL_COMMAND", "").endswith(" start")
+    sys.stdout.write(json.dumps(report(start=start)) + "\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ _SETTINGS = frozenset(
 )
 """Of NVIDIA's driver: what slows transfers down, or makes the first call slow."""
 _PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SYSTEMD_S = 1.0
+_SYSTEMD_S = 0.5
 _SSH_NAMES = ("sshd", "sshd-session")
 
 

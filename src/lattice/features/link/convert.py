@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from datetime import UTC
+
+import msgspec
 
 from lattice.base.text import inert
+from lattice.domain.machine_facts import FACTS, NOT_REPORTED, MachineFact, ordered_facts
 from lattice.domain.node import AgentFacts, HealthState, NodeHealth
 from lattice.domain.slices import (
     NodeSlice,
@@ -12,6 +17,7 @@ from lattice.domain.slices import (
     SliceGuest,
     SliceHost,
     SlicePort,
+    SliceStart,
     SliceState,
 )
 from lattice.wire.convert import message_of
@@ -23,7 +29,9 @@ _LONGEST_FAULT = 160
 _LONGEST_LACK = 400
 _LARGEST_CLOCK_S = 1e9
 _MOST_SLICES, _MOST_PORTS = 64, 64
-_FASTEST_BITS = 1e15
+_FASTEST_BITS, _LARGEST_FACT = 1e15, 1e18
+_MOST_BYTES = 40 * 1024
+"""Of all slices of a node; a value of the agreed state has 64 KiB at most."""
 _STATES = {each.value: each for each in SliceState}
 
 
@@ -44,7 +52,17 @@ def health_of(message: pb.NodeHealth) -> NodeHealth:
 
 
 def _slices_of(message: pb.NodeHealth) -> tuple[NodeSlice, ...]:
-    return tuple(_slice_of(each) for each in message.slices[:_MOST_SLICES])
+    """The slices, as much of them as the record of a node has room for."""
+    found, size_bytes = [], 0
+    for each in message.slices[:_MOST_SLICES]:
+        one = _slice_of(each)
+        size_bytes += len(msgspec.json.encode(one))
+        if size_bytes > _MOST_BYTES:
+            # Its guest belongs to a job's owner, and may make its report long on purpose.
+            small = replace(one.guest, start=None, ports=(), cards=(), faults=())
+            one = replace(one, guest=small)
+        found.append(one)
+    return tuple(found)
 
 
 def _slice_of(message: slices_pb2.NodeSlice) -> NodeSlice:
@@ -62,10 +80,38 @@ def _slice_of(message: slices_pb2.NodeSlice) -> NodeSlice:
                 for each in guest.cards[:_MOST_PORTS]
             ),
             ports=tuple(_port_of(each) for each in guest.ports[:_MOST_PORTS]),
+            start=_start_of(guest),
         ),
         host=SliceHost(
             address=_cut(host.address), bridge=_cut(host.bridge), netdata=_cut(host.netdata)
         ),
+    )
+
+
+def _start_of(guest: slices_pb2.SliceGuest) -> SliceStart | None:
+    if not guest.HasField("start"):
+        return None
+    start = guest.start
+    try:
+        reached = start.reached.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    facts = (_fact_of(each) for each in start.facts[: len(FACTS)])
+    return SliceStart(
+        boot_id=_cut(start.boot_id),
+        reached=reached,
+        facts=ordered_facts(facts),
+        reason=_cut(start.reason),
+    )
+
+
+def _fact_of(message: slices_pb2.MachineFact) -> MachineFact:
+    number = message.number if message.HasField("number") else math.nan
+    known = 0 <= number < _LARGEST_FACT
+    text = _cut(message.text)
+    reason = _cut(message.reason) or ("" if known or text else NOT_REPORTED)
+    return MachineFact(
+        name=message.name, number=number if known else None, text=text, reason=reason
     )
 
 

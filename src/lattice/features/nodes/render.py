@@ -12,7 +12,7 @@ from lattice.base.text import inert
 from lattice.domain.node import AgentLink, HealthState, Node, NodeAgent, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
-from lattice.domain.slices import SliceState, ports_text, slice_text
+from lattice.domain.slices import SliceState, ports_text, slice_text, start_text
 from lattice.domain.source import Source
 from lattice.features.nodes.model import NodeActs, NodeCard, NodeOutcome, VclusterCard
 
@@ -259,6 +259,7 @@ def _slice_lines(node: Node) -> list[tuple[str, Cell]]:
         parts += [f"Netdata {host.netdata}"] if host.netdata else []
         parts += [ports_text(each.guest)] if each.guest.ports else []
         lines.append(("", inert("; ".join(parts))))
+        lines.append(("", inert(start_text(each.guest))))
     return lines
 
 

@@ -22,25 +22,30 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/slices.proto\x12\nlattice.v1\"\xb7\x01\n\nSliceGuest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04gpus\x18\x02 \x03(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x61ults\x18\x06 \x03(\t\x12$\n\x05\x63\x61rds\x18\x07 \x03(\x0b\x32\x15.lattice.v1.SliceCard\x12$\n\x05ports\x18\x08 \x03(\x0b\x32\x15.lattice.v1.SlicePort\"\'\n\tSliceCard\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"[\n\tSlicePort\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\n\n\x02up\x18\x03 \x01(\x08\x12\x17\n\nspeed_bits\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_speed_bits\"=\n\tSliceHost\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06\x62ridge\x18\x02 \x01(\t\x12\x0f\n\x07netdata\x18\x03 \x01(\t\"W\n\tNodeSlice\x12%\n\x05guest\x18\x01 \x01(\x0b\x32\x16.lattice.v1.SliceGuest\x12#\n\x04host\x18\x02 \x01(\x0b\x32\x15.lattice.v1.SliceHost\"F\n\x0f\x41llocationSlice\x12\x0c\n\x04node\x18\x01 \x01(\t\x12%\n\x05guest\x18\x02 \x01(\x0b\x32\x16.lattice.v1.SliceGuestb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/slices.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xde\x01\n\nSliceGuest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04gpus\x18\x02 \x03(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x61ults\x18\x06 \x03(\t\x12$\n\x05\x63\x61rds\x18\x07 \x03(\x0b\x32\x15.lattice.v1.SliceCard\x12$\n\x05ports\x18\x08 \x03(\x0b\x32\x15.lattice.v1.SlicePort\x12%\n\x05start\x18\t \x01(\x0b\x32\x16.lattice.v1.SliceStart\"\x82\x01\n\nSliceStart\x12\x0f\n\x07\x62oot_id\x18\x01 \x01(\t\x12+\n\x07reached\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x05\x66\x61\x63ts\x18\x03 \x03(\x0b\x32\x17.lattice.v1.MachineFact\x12\x0e\n\x06reason\x18\x04 \x01(\t\"Y\n\x0bMachineFact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x06number\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\tB\t\n\x07_number\"\'\n\tSliceCard\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"[\n\tSlicePort\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\n\n\x02up\x18\x03 \x01(\x08\x12\x17\n\nspeed_bits\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_speed_bits\"=\n\tSliceHost\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0e\n\x06\x62ridge\x18\x02 \x01(\t\x12\x0f\n\x07netdata\x18\x03 \x01(\t\"W\n\tNodeSlice\x12%\n\x05guest\x18\x01 \x01(\x0b\x32\x16.lattice.v1.SliceGuest\x12#\n\x04host\x18\x02 \x01(\x0b\x32\x15.lattice.v1.SliceHost\"F\n\x0f\x41llocationSlice\x12\x0c\n\x04node\x18\x01 \x01(\t\x12%\n\x05guest\x18\x02 \x01(\x0b\x32\x16.lattice.v1.SliceGuestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lattice.wire.v1.slices_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SLICEGUEST']._serialized_start=40
-  _globals['_SLICEGUEST']._serialized_end=223
-  _globals['_SLICECARD']._serialized_start=225
-  _globals['_SLICECARD']._serialized_end=264
-  _globals['_SLICEPORT']._serialized_start=266
-  _globals['_SLICEPORT']._serialized_end=357
-  _globals['_SLICEHOST']._serialized_start=359
-  _globals['_SLICEHOST']._serialized_end=420
-  _globals['_NODESLICE']._serialized_start=422
-  _globals['_NODESLICE']._serialized_end=509
-  _globals['_ALLOCATIONSLICE']._serialized_start=511
-  _globals['_ALLOCATIONSLICE']._serialized_end=581
+  _globals['_SLICEGUEST']._serialized_start=73
+  _globals['_SLICEGUEST']._serialized_end=295
+  _globals['_SLICESTART']._serialized_start=298
+  _globals['_SLICESTART']._serialized_end=428
+  _globals['_MACHINEFACT']._serialized_start=430
+  _globals['_MACHINEFACT']._serialized_end=519
+  _globals['_SLICECARD']._serialized_start=521
+  _globals['_SLICECARD']._serialized_end=560
+  _globals['_SLICEPORT']._serialized_start=562
+  _globals['_SLICEPORT']._serialized_end=653
+  _globals['_SLICEHOST']._serialized_start=655
+  _globals['_SLICEHOST']._serialized_end=716
+  _globals['_NODESLICE']._serialized_start=718
+  _globals['_NODESLICE']._serialized_end=805
+  _globals['_ALLOCATIONSLICE']._serialized_start=807
+  _globals['_ALLOCATIONSLICE']._serialized_end=877
 # @@protoc_insertion_point(module_scope)

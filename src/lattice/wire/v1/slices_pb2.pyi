@@ -6,6 +6,7 @@ GPU slices: virtual machines on a node with GPUs of their own."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -32,6 +33,7 @@ class SliceGuest(_message.Message):
     FAULTS_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: _builtins.str
     """unknown, healthy, warning, unavailable"""
@@ -50,6 +52,10 @@ class SliceGuest(_message.Message):
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___SliceCard]: ...
     @_builtins.property
     def ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlicePort]: ...
+    @_builtins.property
+    def start(self) -> Global___SliceStart:
+        """When the agent first reached it after its boot; unset if it never did."""
+
     def __init__(
         self,
         *,
@@ -61,14 +67,80 @@ class SliceGuest(_message.Message):
         faults: _abc.Iterable[_builtins.str] | None = ...,
         cards: _abc.Iterable[Global___SliceCard] | None = ...,
         ports: _abc.Iterable[Global___SlicePort] | None = ...,
+        start: Global___SliceStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "faults", b"faults", "gpus", b"gpus", "last_error", b"last_error", "name", b"name", "ports", b"ports", "reason", b"reason", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "faults", b"faults", "gpus", b"gpus", "last_error", b"last_error", "name", b"name", "ports", b"ports", "reason", b"reason", "start", b"start", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SliceGuest: _TypeAlias = SliceGuest  # noqa: Y015
+
+@_typing.final
+class SliceStart(_message.Message):
+    """What the agent found when it first reached a guest after its boot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    reason: _builtins.str
+    """Why there are no facts of the machine."""
+    @_builtins.property
+    def reached(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineFact]: ...
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        reached: _timestamp_pb2.Timestamp | None = ...,
+        facts: _abc.Iterable[Global___MachineFact] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reached", b"reached"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "facts", b"facts", "reached", b"reached", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SliceStart: _TypeAlias = SliceStart  # noqa: Y015
+
+@_typing.final
+class MachineFact(_message.Message):
+    """A fact of a machine: a number, a text, or the reason why there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    number: _builtins.float
+    text: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        number: _builtins.float | None = ...,
+        text: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "number", b"number"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "name", b"name", "number", b"number", "reason", b"reason", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
+    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
+
+Global___MachineFact: _TypeAlias = MachineFact  # noqa: Y015
 
 @_typing.final
 class SliceCard(_message.Message):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 import pytest
 
+from lattice.domain.machine_facts import MachineFact
 from lattice.domain.node import AgentFacts, HealthState, NodeHealth
 from lattice.domain.presence import Link, read_link, written
 from lattice.domain.slices import (
@@ -14,8 +16,10 @@ from lattice.domain.slices import (
     SliceGuest,
     SliceHost,
     SlicePort,
+    SliceStart,
     SliceState,
 )
+from lattice.domain.state import LARGEST_VALUE_BYTES
 from lattice.features.link.convert import health_message, health_of
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -47,6 +51,15 @@ SLICE = NodeSlice(
             SlicePort(name="eth0", kind="ethernet", up=True, speed_bits=1e10),
             SlicePort(name="mlx5_0/1", kind="rdma"),
         ),
+        start=SliceStart(
+            boot_id="b",
+            reached=datetime(2026, 11, 19, 12, 0, tzinfo=UTC),
+            facts=(
+                MachineFact(name="boot_seconds", number=12.5),
+                MachineFact(name="rdma", reason="there is no RDMA device"),
+                MachineFact(name="kernel", text="6.1"),
+            ),
+        ),
     ),
     host=SliceHost(address="10.0.8.2", bridge="br0", netdata="http://n1:19999"),
 )
@@ -58,6 +71,38 @@ def test_slices_survive_the_link_and_the_agreed_state() -> None:
     assert health_of(health_message(health)) == health
     link = Link(node="n1", replica="s1", epoch=1, since=1.0, health=health)
     assert read_link("n1", written(link)) == link
+
+
+def test_slices_leave_room_for_the_rest_of_the_record() -> None:
+    """A record of more than 64 KiB would not be written, so its node would seem lost."""
+    message = pb.NodeHealth(health="healthy")
+    for number in range(64):
+        guest = message.slices.add().guest
+        guest.name = f"slice{number}"
+        for _ in range(64):
+            guest.ports.add(name="p" * 64, kind="ethernet", up=True)
+        guest.start.reached.FromSeconds(1)
+        guest.start.facts.add(name="network", text="x" * 300)
+    health = health_of(message)
+    assert len(health.slices) == 64
+    assert health.slices[0].guest.ports
+    assert health.slices[-1].guest.name == "slice63"
+    assert health.slices[-1].guest.ports == ()
+    link = Link(node="n1", replica="s1", epoch=1, since=1.0, health=health)
+    assert len(written(link)) < LARGEST_VALUE_BYTES
+
+
+def test_facts_of_a_start_that_can_not_be_are_absent() -> None:
+    message = pb.NodeHealth(health="healthy")
+    start = message.slices.add().guest.start
+    start.facts.add(name="vcpus", number=math.nan)
+    start.facts.add(name="unknown", number=1)
+    start.facts.add(name="kernel", text="\x1b[2J6.1")
+    (found,) = health_of(message).slices
+    assert found.guest.start is not None
+    vcpus, kernel = found.guest.start.facts
+    assert (vcpus.number, vcpus.reason) == (None, "not reported")
+    assert kernel.text.isprintable()
 
 
 def test_slices_of_a_hostile_agent_are_cut() -> None:

@@ -13,7 +13,13 @@ from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.labels import read_comment
 from lattice.domain.last_output import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
-from lattice.domain.slices import AllocationSlice, SliceState, ports_text, slice_text
+from lattice.domain.slices import (
+    AllocationSlice,
+    SliceState,
+    ports_text,
+    slice_text,
+    start_text,
+)
 from lattice.domain.training_run import TrainingRun
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
@@ -60,6 +66,7 @@ def _slice_facts(slices: Sequence[AllocationSlice]) -> list[tuple[str, Cell]]:
         facts.append(("Slice" if not facts else "", text if healthy else (text, "yellow")))
         if each.guest.ports:
             facts.append(("", f"network: {ports_text(each.guest)}"))
+        facts.append(("", start_text(each.guest)))
     return facts
 
 
