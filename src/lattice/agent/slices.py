@@ -61,7 +61,7 @@ _MEMORY = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 INVALID = "the guest's report is not valid"
 
 
-class Report(Protocol):
+class ReportSource(Protocol):
     """Gets the text of one report, with the facts of the machine if `start`."""
 
     def __call__(self, *, start: bool) -> Awaitable[bytes]:
@@ -84,7 +84,7 @@ class Guest:
     def __init__(
         self,
         name: str,
-        report: Report,
+        report: ReportSource,
         check: Callable[[GuestReport], CheckedReport],
         clock: Clock,
         start: StartRecord | None = None,
