@@ -16,7 +16,7 @@ from lattice.adapters.objects.s3 import S3Address, S3ObjectStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
-from lattice.domain.attempts import AttemptFinder, attempts_of
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
@@ -25,6 +25,7 @@ from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.stored import StoredStream
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 

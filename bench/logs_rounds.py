@@ -25,12 +25,12 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.clock import SystemClock
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.stream import Session, StreamQuestion
 from lattice.features.logs.model import LogBlock, LogQuery
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by

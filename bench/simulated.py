@@ -29,7 +29,6 @@ from lattice.base.errors import NotFound
 from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.cluster_record import CLUSTER_KEY
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.outputs import NamedOutputs
@@ -40,6 +39,7 @@ from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.seal import Seals
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.foundation.wiring import Wiring

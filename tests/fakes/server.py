@@ -12,7 +12,6 @@ from lattice.access.actor import ClaimNames
 from lattice.access.grants import GrantSigner
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
 from lattice.domain.claim import CLAIMS, Claims
 from lattice.domain.cluster_record import CLUSTER_KEY
@@ -59,6 +58,7 @@ from lattice.features.tenants import wiring as tenants
 from lattice.features.timeline import wiring as timeline
 from lattice.features.top import wiring as top
 from lattice.features.watch import wiring as watch
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import NodeAccess
 from lattice.foundation.wiring import Wiring
 from lattice.server.config.engine_sections import TelemetrySection

@@ -248,13 +248,12 @@ class AllocationFinder:
             if reach.covers(each) and reference.matches(each)
         }
         found: list[Allocation] = []
-        for each in reading.cluster.visible(reach.widest):
-            if reference.matches(each):
-                # Each source has a part of its history, and a share depends on the first submit.
-                memory = remembered.pop((each.job_id, each.submitted), None)
-                whole = with_attempts(each, memory)
-                if reach.covers(whole):
-                    found.append(whole)
+        for each in reading.cluster.named(reference, reach.widest):
+            # Each source has a part of its history, and a share depends on the first submit.
+            memory = remembered.pop((each.job_id, each.submitted), None)
+            whole = with_attempts(each, memory)
+            if reach.covers(whole):
+                found.append(whole)
         gone = list(remembered.values())
         if reading.source.ok:
             gone = without_runaways(gone, before=reading.cluster.read_at)

@@ -7,13 +7,14 @@ engine's filter is trusted for access.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, Reference, State
+from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.node import Node, Topology
 from lattice.domain.source import Source
 
@@ -37,38 +38,33 @@ class Scope:
 class LiveCluster:
     """One reading of the whole cluster, indexed for many callers who each see a little of it."""
 
-    __slots__ = (
-        "_by_account",
-        "_by_job",
-        "_by_user",
-        "accounts",
-        "allocations",
-        "nodes",
-        "nodes_read_at",
-        "read_at",
-        "topology",
-    )
+    __slots__ = ("accounts", "index", "nodes", "nodes_read_at", "read_at", "topology")
 
     def __init__(
         self,
         *,
         read_at: datetime,
-        allocations: Iterable[Allocation] = (),
+        allocations: Iterable[Allocation] | AllocationIndex = (),
         nodes: Iterable[Node] = (),
         nodes_read_at: datetime | None = None,
         topology: Topology | None = None,
         accounts: AccountTree | None = None,
     ) -> None:
         self.read_at = read_at
-        self.allocations = tuple(allocations)
+        self.index = (
+            allocations
+            if isinstance(allocations, AllocationIndex)
+            else AllocationIndex().next(allocations)
+        )
         self.nodes = tuple(nodes)
         self.nodes_read_at = nodes_read_at or read_at
         self.topology = topology or Topology()
         self.accounts = accounts or AccountTree()
-        self._by_user = _index((each.user, each) for each in self.allocations)
-        self._by_account = _index((each.account, each) for each in self.allocations)
-        self._by_job: dict[int, tuple[Allocation, ...]] = {}
-        """Filled on first use, so that other readings don't pay for it."""
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """All of them; the same tuple while none changes."""
+        return self.index.allocations
 
     def confirmed(self, read_at: datetime) -> LiveCluster:
         """The same cluster, found unchanged at a later time. Copies nothing but references."""
@@ -80,12 +76,11 @@ class LiveCluster:
 
     def of_job(self, job_id: int) -> tuple[Allocation, ...]:
         """Every allocation with this job id; more than one if it was reused."""
-        if not self._by_job and self.allocations:
-            found: dict[int, list[Allocation]] = {}
-            for each in self.allocations:
-                found.setdefault(each.job_id, []).append(each)
-            self._by_job.update((number, tuple(each)) for number, each in found.items())
-        return self._by_job.get(job_id, ())
+        return tuple(each for each in self.index.of_job(job_id) if each.job_id == job_id)
+
+    def on_node(self, node: str) -> tuple[Allocation, ...]:
+        """Every allocation with an attempt that runs or ran on this node."""
+        return self.index.on_node(node)
 
     def visible(self, scope: Scope) -> Iterator[Allocation]:
         """Every allocation inside the scope, each once."""
@@ -94,19 +89,19 @@ class LiveCluster:
             return
         users = scope.users - {""}
         for user in users:
-            yield from self._by_user.get(user, ())
+            yield from self.index.of_user(user)
         for account in scope.accounts:
-            for allocation in self._by_account.get(account, ()):
+            for allocation in self.index.of_account(account):
                 if allocation.user not in users:
                     yield allocation
 
+    def named(self, reference: Reference, scope: Scope) -> Iterator[Allocation]:
+        """Those inside the scope that the name may mean.
 
-def _index(pairs: Iterable[tuple[str, Allocation]]) -> Mapping[str, list[Allocation]]:
-    index: dict[str, list[Allocation]] = {}
-    for key, allocation in pairs:
-        if key:
-            index.setdefault(key, []).append(allocation)
-    return index
+        Who sees only some sees all of them looked at: the time must not depend on what others have.
+        """
+        seen = self.index.of_job(reference.job_id) if scope.everything else self.visible(scope)
+        return (each for each in seen if reference.matches(each))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from lattice.base.caller_address import caller_address
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Supervisor
 from lattice.domain.administration import Administration
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.audit import AuditTrail, NoTrail
 from lattice.domain.claim import Claims, NoClaims
 from lattice.domain.last_output import LastOutputs
@@ -42,6 +41,7 @@ from lattice.domain.telemetry import ModeOf
 from lattice.domain.tenants import TenantAccounts
 from lattice.domain.training_run import RunStore
 from lattice.domain.vcluster import Vclusters
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.audited_acts import audit_event
 from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.own_metrics import OwnMetrics

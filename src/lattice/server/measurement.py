@@ -14,7 +14,6 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.allocation import Allocation
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore, StateView
@@ -29,6 +28,7 @@ from lattice.features.telemetry.service.modes import MODES, AgreedModes
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
 from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
 from lattice.server.config.engine_sections import TelemetrySection

@@ -32,6 +32,15 @@ class _Origin:
     earlier: tuple[Attempt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """Kept, so that a record that did not change stays the same object."""
+
+    read: Allocation
+    origin: _Origin | None
+    shown: Allocation
+
+
 class Origins:
     """The earlier runs of requeued jobs that slurmctld still lists, from slurmdbd."""
 
@@ -39,11 +48,22 @@ class Origins:
         self._past = past
         self._clock = clock
         self._known: dict[_Run, _Origin] = {}
+        self._made: dict[int, _Applied] = {}
         self._retry_at = -math.inf
 
     def applied(self, allocations: Sequence[Allocation]) -> tuple[Allocation, ...]:
         """The same allocations; requeued ones with the known data of their earlier runs."""
-        return tuple(self._with_origin(each) if each.attempt > 1 else each for each in allocations)
+        made: dict[int, _Applied] = {}
+        for each in allocations:
+            if each.attempt > 1:
+                origin, before = self._known.get(_run(each)), self._made.get(id(each))
+                if before is None or before.read is not each or before.origin is not origin:
+                    before = _Applied(each, origin, _with_origin(each, origin))
+                made[id(each)] = before
+        self._made = made
+        if not made:
+            return tuple(allocations)
+        return tuple(made[id(each)].shown if id(each) in made else each for each in allocations)
 
     async def learn(self, allocations: Iterable[Allocation], placing: Placing) -> bool:
         """Read some unknown ones; True if any was found. Raises no `LatticeError`."""
@@ -65,16 +85,16 @@ class Origins:
             self._retry_at = -math.inf
         return bool(learnt)
 
-    def _with_origin(self, allocation: Allocation) -> Allocation:
-        origin = self._known.get(_run(allocation))
-        if origin is None:
-            return allocation
-        current = attempt_of(allocation.attempt, allocation, current=True)
-        return replace(
-            allocation,
-            first_submitted=origin.first_submitted,
-            attempts=(*origin.earlier, current),
-        )
+
+def _with_origin(allocation: Allocation, origin: _Origin | None) -> Allocation:
+    if origin is None:
+        return allocation
+    current = attempt_of(allocation.attempt, allocation, current=True)
+    return replace(
+        allocation,
+        first_submitted=origin.first_submitted,
+        attempts=(*origin.earlier, current),
+    )
 
 
 def steady_attempts(

@@ -36,6 +36,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, ExitCode
+from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.node import Node, Switch, Topology
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
@@ -43,6 +44,8 @@ from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vclusters
 
 _SWITCHES_LIMIT = 10_000
+_INDEXED_IN_LOOP = 1_000
+"""Jobs that are new in a reading."""
 
 
 def parse_topology(text: str) -> Topology:
@@ -146,6 +149,23 @@ _LONGEST_NODES_WAIT_S = 15.0
 _LEAST_STALE_S = 10.0
 
 
+class _JobIndex:
+    """The newest index; one update at a time, so that an older list never replaces a newer one."""
+
+    def __init__(self) -> None:
+        self.newest = AllocationIndex()
+        self._updating = asyncio.Lock()
+
+    async def update(self, read: Callable[[], tuple[Allocation, ...]]) -> None:
+        """Apply what changed."""
+        async with self._updating:
+            records = read()
+            make = self.newest.next
+            # The first reading of many jobs takes seconds.
+            large = len(records) - len(self.newest.allocations) > _INDEXED_IN_LOOP
+            self.newest = await asyncio.to_thread(make, records) if large else make(records)
+
+
 class SlurmScheduler:
     """Reads one Slurm cluster. The counters are in `jobs.counts`, `nodes.counts`, `past_reader`."""
 
@@ -203,8 +223,8 @@ class SlurmScheduler:
         self._exits = ExitCodes(commands)
         self._origins = Origins(self.past_reader, clock)
         self._placing = Placing("", AccountTree(), vclusters)
-        self._topology = Topology()
-        self._leaves: dict[str, str] = {}
+        self._topology, self._leaves = Topology(), dict[str, str]()
+        self._index = _JobIndex()
         self._cluster: LiveCluster | None = None
         self._nodes_read = False
         self._nodes_as_of: datetime | None = None
@@ -266,7 +286,7 @@ class SlurmScheduler:
         placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing
         await self.jobs.replace_all(lambda job: _viewed(job, placing))
-        self._rebuild()
+        await self._index_jobs()
 
     async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
         """One more poll, shared by concurrent callers, within the time that polls may take.
@@ -400,7 +420,7 @@ class SlurmScheduler:
             await self.jobs.replace_all(steady_attempts(before, self.jobs.records))
         self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
         if changed or self._cluster is None:
-            self._rebuild()
+            await self._index_jobs()
         else:
             self._cluster = self._cluster.confirmed(as_of)
 
@@ -440,7 +460,7 @@ class SlurmScheduler:
         placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing
         await self.jobs.replace_all(lambda job: _placed(job, placing))
-        self._rebuild()
+        await self._index_jobs()
 
     async def _know_cluster(self) -> None:
         """Read Slurm's name of the cluster before any record. Raises `Unavailable`."""
@@ -466,14 +486,18 @@ class SlurmScheduler:
 
     async def _read_origins(self) -> None:
         if await self._origins.learn(self.jobs.records, self._placing):
-            self._rebuild()
+            await self._index_jobs()
+
+    async def _index_jobs(self) -> None:
+        await self._index.update(lambda: self._origins.applied(self.jobs.records))
+        self._rebuild()
 
     def _rebuild(self) -> None:
         if self._jobs_as_of is None or not self._nodes_read:
             return
         self._cluster = LiveCluster(
             read_at=self._jobs_as_of,
-            allocations=self._origins.applied(self.jobs.records),
+            allocations=self._index.newest,
             nodes=self.nodes.records,
             nodes_read_at=self._nodes_as_of,
             topology=self._topology,

@@ -13,7 +13,7 @@ from lattice.access.actor import Actor
 from lattice.base.operation import AnyBinding, BinaryStream
 from lattice.base.reload import Reload
 from lattice.base.supervisor import Loop, OnFailure
-from lattice.domain.attempts import AttemptFinder, JobAttempt
+from lattice.domain.attempts import JobAttempt
 from lattice.domain.log_volume import LogLoss, LogVolume, LogVolumes
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs import wire as own_wire
@@ -38,6 +38,7 @@ from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.sealed_objects import ObjectsByAllocation, SealedObjects
 from lattice.features.logs.service.search_process import SearchProcesses
 from lattice.features.logs.service.volume import VolumeReader
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import Foundation
 from lattice.foundation.wiring import Wiring
 from lattice.wire.convert import message_of

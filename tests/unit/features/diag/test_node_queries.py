@@ -16,7 +16,7 @@ from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
+from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.grant import Act
 from lattice.domain.jobfacts import (
     FactAbsence,
@@ -61,6 +61,7 @@ from lattice.features.diag.node.job_runs import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.diag.service.node_queries import NodeQueries
 from lattice.features.telemetry.convert.snapshots import node_snapshot_message, node_snapshot_of
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.v1.telemetry_pb2 import LookTell
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by

@@ -22,12 +22,12 @@ from lattice.base.errors import (
 )
 from lattice.base.signatures import KeyRing, SigningKey
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.grant import Act
 from lattice.domain.job_token import LONGEST_LIFETIME_S, BadJobToken
 from lattice.domain.lock import Lock, LockKind
 from lattice.features.identity.model import JobSelf
 from lattice.features.identity.service.job_identity import JobIdentityService
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.convert import message_of, value_of
 from lattice.wire.v1.identity_pb2 import JobSelf as JobSelfMessage
 from tests.fakes.cluster import ACCOUNTS, allocation

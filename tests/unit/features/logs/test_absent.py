@@ -18,7 +18,6 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable, status_of
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import WatchPause
 from lattice.domain.stream import NodeStreams, StreamQuestion
@@ -29,6 +28,7 @@ from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_feed import Capture

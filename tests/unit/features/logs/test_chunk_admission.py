@@ -15,13 +15,13 @@ from lattice.base.errors import (
     Unavailable,
     UsageError,
 )
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.chunk_admission import ChunkSlots
 from lattice.features.logs.service.intake import LogIntake
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire import peerguard
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async

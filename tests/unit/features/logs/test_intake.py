@@ -11,7 +11,6 @@ from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import index_frame, read_index
 from lattice.domain.logs import LogKind
@@ -21,6 +20,7 @@ from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.log_keys import name_of
 from lattice.features.logs.service.retention import Removed
 from lattice.features.logs.service.seal import Seals, index_digest
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler

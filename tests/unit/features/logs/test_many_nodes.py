@@ -14,13 +14,13 @@ from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.stream import NodeStreams, Session, StreamQuestion
 from lattice.features.logs.model import LogBlock, LogNote, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service import query_streams
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.observe import node_stream
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation

@@ -10,9 +10,10 @@ import pytest
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.attempts import AttemptFinder, attempts_of, named
+from lattice.domain.attempts import attempts_of, named
 from lattice.domain.scheduler import SchedulerReading
 from lattice.features.logs.service.log_keys import name_of
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock

@@ -18,7 +18,6 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import NotFound, UsageError
 from lattice.domain.allocation import State
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logchunk import (
     ChunkIndex,
     Frame,
@@ -40,6 +39,7 @@ from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.view import StreamView
 from lattice.features.logs.stream_dedup import LogDeduplicator
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler

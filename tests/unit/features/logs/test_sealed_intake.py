@@ -9,7 +9,6 @@ import pytest
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
 from lattice.domain.sealed import DataKey, seal_object, sealed_bytes
@@ -19,6 +18,7 @@ from lattice.features.logs.service.intake import ChunkStores, LogIntake
 from lattice.features.logs.service.job_seals import JobSealing
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.sealed_objects import ObjectsByAllocation, SealedObjects
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.data_keys import KEYS, DataKeys
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_site_keys import InMemorySiteKeys

@@ -13,7 +13,7 @@ from lattice.access.output import OutputAccess
 from lattice.access.sensitive_acts import SensitiveActs
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder, attempts_of
+from lattice.domain.attempts import attempts_of
 from lattice.domain.audit import AuditAct, SensitiveAuditRequired
 from lattice.domain.logchunk import BadChunk
 from lattice.domain.objects import NoObject, ObjectStore, key_of
@@ -35,6 +35,7 @@ from lattice.features.logs.service.sealed_objects import (
     SealedObjects,
     allocation_of,
 )
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.data_keys import DataKeys
 from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.in_memory_objects import InMemoryObjectStore

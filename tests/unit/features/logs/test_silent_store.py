@@ -13,7 +13,6 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.base.signatures import SigningKey
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import LogKind, LogSource, Piece, Position, StreamName
 from lattice.domain.objects import ObjectInfo
 from lattice.domain.stream import NodeStreams
@@ -23,6 +22,7 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
 from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.log_service import LogService
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import ALICE, Site

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.output import OutputAccess
 from lattice.base.errors import RateLimited
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.features.logs.model import LogBlock, LogPage, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service import frames, view
@@ -24,6 +23,7 @@ from lattice.features.logs.service.bounds import Admission, PageBudget, WorkBoun
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.search import LinePattern
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.eventually import eventually_async
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import (

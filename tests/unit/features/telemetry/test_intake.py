@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metric import CATALOGUE, Labels, Provenance, labelled
 from lattice.features.telemetry.convert.batches import (
     JobColumns,
@@ -23,6 +22,7 @@ from lattice.features.telemetry.convert.batches import (
 )
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore

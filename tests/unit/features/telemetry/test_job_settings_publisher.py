@@ -181,14 +181,14 @@ async def test_while_slurm_has_not_answered_nothing_changes(site: Site) -> None:
 
 async def test_what_failed_to_be_taken_in_is_taken_in_after_the_defect(site: Site) -> None:
     supervisor = SupervisedLoops(site.clock)
-    read, defects = site.telling._jobs_with_settings, iter((RuntimeError("a job nobody foresaw"),))
+    read, defects = site.telling._with_settings, iter((RuntimeError("a job nobody foresaw"),))
 
-    def broken(cluster: Any, in_force: Any) -> Any:
+    def broken(*given: Any) -> Any:
         for defect in defects:
             raise defect
-        return read(cluster, in_force)
+        return read(*given)
 
-    site.telling._jobs_with_settings = broken  # type: ignore[method-assign]
+    site.telling._with_settings = broken  # type: ignore[method-assign]
     loop = Loop("telemetry told", site.telling.run, OnFailure.RESTART)
     async with supervisor.running(loop):
         await eventually_async(lambda: site.telling.settings("n3").gpus == {2: (1,)})

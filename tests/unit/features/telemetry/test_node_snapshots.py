@@ -15,7 +15,7 @@ from lattice.base.errors import Unavailable
 from lattice.base.signatures import SigningKey
 from lattice.domain.alert import Alert, AlertRule, Phase, Severity
 from lattice.domain.allocation import State
-from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
+from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.grant import Act
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample
@@ -43,6 +43,7 @@ from lattice.features.telemetry.convert.snapshots import (
 from lattice.features.telemetry.service import node_follow as following
 from lattice.features.telemetry.service.node_follow import FollowedNews, Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.observe import node_stream
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async

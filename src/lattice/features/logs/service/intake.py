@@ -16,7 +16,7 @@ from lattice.access.journal import RefusalJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.failpoints import failpoint
-from lattice.domain.attempts import AttemptFinder, EndedAttempts, NotKnownYet
+from lattice.domain.attempts import EndedAttempts, NotKnownYet
 from lattice.domain.grant import Act
 from lattice.domain.job_seal import JobSeal
 from lattice.domain.logchunk import (
@@ -38,6 +38,7 @@ from lattice.features.logs.service.job_seals import JobSealing, opened_chunk
 from lattice.features.logs.service.log_keys import AttemptName, name_of
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
+from lattice.foundation.attempt_finder import AttemptFinder
 
 _STORE_S = 1.0
 _LARGEST_SEALED_BYTES = sealed_bytes(LARGEST_CHUNK_BYTES)

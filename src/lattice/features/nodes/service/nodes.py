@@ -24,6 +24,7 @@ from lattice.access.policy import admits, governed_tenant, operates_own_nodes_on
 from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
 from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation
 from lattice.domain.claim import Claims, ClaimSet, NoClaims
 from lattice.domain.node import HealthState, Node, NodeState
 from lattice.domain.node_names import absent_node, known_nodes
@@ -67,11 +68,9 @@ def other_tenant_on(
             accounts = frozenset(cluster.accounts.accounts) - accounts.denied
         if any(cluster.accounts.tenant_of(each) != tenant for each in accounts):
             return f"the partition {name} of {node.name} admits accounts of other tenants"
-    for work in cluster.allocations:
-        if not work.nodes or work.state.finished:
-            continue
+    for work in cluster.on_node(node.name):
         others = cluster.accounts.tenant_of(work.account) != tenant
-        if others and node.name in NodeSet.parse(work.nodes):
+        if others and _is_there(work, node.name):
             return f"work of another tenant is on {node.name}"
     return ""
 
@@ -204,12 +203,17 @@ def _sources(reading: SchedulerReading, agents: PresenceReading) -> tuple[Source
     return slurm, agents.source
 
 
+def _is_there(work: Allocation, node: str) -> bool:
+    """Now: its earlier attempts may have been elsewhere."""
+    return bool(work.nodes) and not work.state.finished and node in NodeSet.parse(work.nodes)
+
+
 def _visible_on(name: str, actor: Actor, reading: SchedulerReading) -> tuple[str, ...]:
     scope = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
     return tuple(
         each.id
-        for each in reading.cluster.visible(scope)
-        if each.nodes and not each.state.finished and name in NodeSet.parse(each.nodes)
+        for each in reading.cluster.on_node(name)
+        if scope.covers(each) and _is_there(each, name)
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, NodeGpus
+from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.attempts import attempts_of, named
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import LiveCluster, Scheduler
@@ -86,7 +87,8 @@ class JobSettingsPublisher:
         self._clock = clock
         self._run_of = run_of
         self._as_of = 0.0
-        self._allocations: tuple[Allocation, ...] | None = None
+        self._index: AllocationIndex | None = None
+        self._in_force: Mapping[str, SwitchedMode] = {}
         self._switched: Mapping[str, SwitchedMode] | None = None
         self._check_again_at = 0.0
         self._jobs: dict[int, _JobSettings] = {}
@@ -142,27 +144,31 @@ class JobSettingsPublisher:
             cluster = self._scheduler.live().cluster
         except Unavailable:
             return
-        allocations = cluster.allocations
         switched, now = self._modes.switched, self._clock.now().timestamp()
-        same = allocations is self._allocations and switched is self._switched
-        if same and now < self._check_again_at:
-            self._as_of = cluster.read_at.timestamp()
-            return
-        in_force = {name: each for name, each in switched.items() if each.holds(now)}
-        self._check_again_at = min(
-            (each.until for each in in_force.values() if each.until is not None),
-            default=float("inf"),
-        )
-        self._take(dict(self._jobs_with_settings(cluster, in_force)))
+        is_due = switched is not self._switched or now >= self._check_again_at
+        change = None if is_due or self._index is None else cluster.index.since(self._index)
+        if change is None:
+            in_force = {name: each for name, each in switched.items() if each.holds(now)}
+            self._check_again_at = min(
+                (each.until for each in in_force.values() if each.until is not None),
+                default=float("inf"),
+            )
+            jobs = dict(self._with_settings(cluster.allocations, cluster, in_force))
+            self._in_force, gone = in_force, self._jobs.keys() - jobs.keys()
+        else:
+            ids = {each.job_id for each in (*change.gone, *change.added)}
+            here = (each for job_id in ids for each in cluster.of_job(job_id))
+            jobs = dict(self._with_settings(here, cluster, self._in_force))
+            gone = ids - jobs.keys()
+        self._take(jobs, gone)
         # Last, so that a failure is retried.
-        self._allocations, self._switched = allocations, switched
+        self._index, self._switched = cluster.index, switched
         self._as_of = cluster.read_at.timestamp()
 
-    def _take(self, jobs: dict[int, _JobSettings]) -> None:
-        before, self._jobs = self._jobs, jobs
+    def _take(self, jobs: Mapping[int, _JobSettings], gone: Iterable[int]) -> None:
         concerned: set[str] = set()
-        for job_id in before.keys() | jobs.keys():
-            old, new = before.get(job_id), jobs.get(job_id)
+        for job_id, new in (*jobs.items(), *((each, None) for each in gone)):
+            old = self._jobs.get(job_id)
             if old == new:
                 continue
             for node in old.by_node() if old else ():
@@ -171,18 +177,25 @@ class JobSettingsPublisher:
                 if not here:
                     self._by_node.pop(node, None)
                 concerned.add(node)
-            for node, settings in new.by_node().items() if new else ():
+            if new is None:
+                del self._jobs[job_id]
+                continue
+            self._jobs[job_id] = new
+            for node, settings in new.by_node().items():
                 self._by_node.setdefault(node, {})[job_id] = settings
                 concerned.add(node)
         for node in concerned & self._listeners.keys():
             for changed in self._listeners[node]:
                 changed.set()
 
-    def _jobs_with_settings(
-        self, cluster: LiveCluster, in_force: Mapping[str, SwitchedMode]
+    def _with_settings(
+        self,
+        allocations: Iterable[Allocation],
+        cluster: LiveCluster,
+        in_force: Mapping[str, SwitchedMode],
     ) -> Iterable[tuple[int, _JobSettings]]:
         """Yield the running jobs that need settings."""
-        for each in cluster.allocations:
+        for each in allocations:
             if not each.nodes or each.state.finished or each.state.waiting:
                 continue
             switched = in_force.get(each.ref) if in_force else None

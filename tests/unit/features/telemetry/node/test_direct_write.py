@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lattice.base.errors import LatticeError, Unavailable
-from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
+from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
@@ -19,6 +19,7 @@ from lattice.features.telemetry.node.direct_write import PATIENCE_S, DirectIntak
 from lattice.features.telemetry.node.job_settings import KnownStamps
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import NotFound
 from lattice.domain.allocation import Allocation, Attempt, State
-from lattice.domain.attempts import AttemptFinder, NotKnownYet, attempts_of
+from lattice.domain.attempts import NotKnownYet, attempts_of
+from lattice.foundation.attempt_finder import AttemptFinder
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock

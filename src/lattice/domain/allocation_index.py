@@ -1,0 +1,160 @@
+"""`AllocationIndex`: the allocations of one reading by user, account, job id and node.
+
+A cluster has tens of thousands, and from one reading to the next a few hundred change. So an index
+is made from the one before it. A record that did not change is the same object in both. It costs
+one comparison.
+
+An index never changes, so a reader may keep an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeVar
+
+from lattice.domain.allocation import Allocation
+from lattice.domain.nodeset import NodeSet
+
+_REMEMBERED = 8
+"""How many differences an index has. Who missed more reads the whole list."""
+
+K = TypeVar("K", str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What two readings don't share. A record that changed is in both parts."""
+
+    added: tuple[Allocation, ...] = ()
+    gone: tuple[Allocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationIndex:
+    """The allocations of one reading; without arguments, of none."""
+
+    allocations: tuple[Allocation, ...] = ()
+    _by_identity: Mapping[int, Allocation] = field(default_factory=dict)
+    _by_user: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    _by_account: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    _by_job: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
+    _by_node: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    _token: object = field(default_factory=object)
+    _history: tuple[tuple[object, JobChanges], ...] = ()
+    """The tokens of the indexes before it, each with what changed after."""
+
+    def next(self, allocations: Iterable[Allocation]) -> AllocationIndex:
+        """The index of the next reading; this one if nothing changed."""
+        read = tuple(allocations)
+        if read is self.allocations:
+            return self
+        before, now = self._by_identity, dict(zip(map(id, read), read, strict=True))
+        added, gone = now.keys() - before.keys(), before.keys() - now.keys()
+        if not added and not gone:
+            return self
+        # In the order of the readings.
+        change = JobChanges(
+            added=tuple(now[key] for key in filter(added.__contains__, now)),
+            gone=tuple(before[key] for key in filter(gone.__contains__, before)),
+        )
+        return AllocationIndex(
+            allocations=read,
+            _by_identity=now,
+            _by_user=_regrouped(self._by_user, change, _users),
+            _by_account=_regrouped(self._by_account, change, _accounts),
+            _by_job=_regrouped(self._by_job, change, _job_ids),
+            _by_node=_regrouped(self._by_node, change, _nodes),
+            _history=(*self._history, (self._token, change))[-_REMEMBERED:],
+        )
+
+    def since(self, earlier: AllocationIndex) -> JobChanges | None:
+        """What changed after an earlier index. None if only the whole list shows it."""
+        if earlier is self:
+            return JobChanges()
+        tokens = [token for token, _ in self._history]
+        if earlier._token not in tokens:
+            return None
+        added: dict[int, Allocation] = {}
+        gone: dict[int, Allocation] = {}
+        for _, change in self._history[tokens.index(earlier._token) :]:
+            for each in change.gone:
+                if added.pop(id(each), None) is None:
+                    gone[id(each)] = each
+            added.update((id(each), each) for each in change.added)
+        return JobChanges(tuple(added.values()), tuple(gone.values()))
+
+    def of_user(self, user: str) -> tuple[Allocation, ...]:
+        """Those of one user."""
+        return self._by_user.get(user, ())
+
+    def of_account(self, account: str) -> tuple[Allocation, ...]:
+        """Those of one account."""
+        return self._by_account.get(account, ())
+
+    def of_job(self, job_id: int) -> tuple[Allocation, ...]:
+        """Those with this job id, as a job of its own, as an array or as a het job."""
+        return self._by_job.get(job_id, ())
+
+    def on_node(self, node: str) -> tuple[Allocation, ...]:
+        """Those with an attempt that runs or ran on this node."""
+        return self._by_node.get(node, ())
+
+
+def _regrouped(
+    groups: Mapping[K, tuple[Allocation, ...]],
+    change: JobChanges,
+    keys_of: Callable[[Allocation], Iterable[K]],
+) -> Mapping[K, tuple[Allocation, ...]]:
+    gone: dict[K, set[int]] = {}
+    added: dict[K, list[Allocation]] = {}
+    for each in change.gone:
+        for key in keys_of(each):
+            gone.setdefault(key, set()).add(id(each))
+    for each in change.added:
+        for key in keys_of(each):
+            added.setdefault(key, []).append(each)
+    again = dict(groups)
+    for key in gone.keys() | added.keys():
+        less = gone.get(key, set())
+        group = [each for each in again.get(key, ()) if id(each) not in less]
+        group += added.get(key, [])
+        if group:
+            again[key] = tuple(group)
+        else:
+            again.pop(key, None)
+    return again
+
+
+def _users(allocation: Allocation) -> Iterable[str]:
+    return (allocation.user,) if allocation.user else ()
+
+
+def _accounts(allocation: Allocation) -> Iterable[str]:
+    return (allocation.account,) if allocation.account else ()
+
+
+def _job_ids(allocation: Allocation) -> Iterable[int]:
+    ids = {allocation.job_id}
+    if allocation.array is not None:
+        ids.add(allocation.array.job_id)
+    if allocation.heterogeneous is not None:
+        ids.add(allocation.heterogeneous.job_id)
+    return ids
+
+
+def _nodes(allocation: Allocation) -> Iterable[str]:
+    lists = {allocation.nodes, *(each.nodes for each in allocation.attempts)} - {""}
+    if len(lists) == 1:
+        return _names(lists.pop())
+    return {name for each in lists for name in _names(each)}
+
+
+@lru_cache(maxsize=64)
+def _names(nodes: str) -> tuple[str, ...]:
+    """Cached: the tasks of an array often share their nodes."""
+    try:
+        return tuple(NodeSet.parse(nodes))
+    except ValueError:
+        return ()
