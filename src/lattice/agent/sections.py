@@ -148,7 +148,7 @@ class MetricsSection:
 class JobsSection:
     socket: str = setting(
         "",
-        "Where jobs may ask who they are, without their owner's token: "
+        "Where jobs may ask who they are and report events, without their owner's token: "
         "`/run/lattice-agent/job.sock`. Every account of the node reaches it, and the kernel says "
         "who asks. Empty: nowhere.",
     )
