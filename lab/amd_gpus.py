@@ -24,6 +24,7 @@ _CARD: dict[str, object] = {
     "power_cap": 750_000_000,
     "energy": 1_000_000,
     "ecc_corrected": 0,
+    "pcie_replays": 0,
     "ecc_uncorrected": 0,
     "compute": "SPX",
     "memory_mode": "NPS1",

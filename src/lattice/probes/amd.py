@@ -22,6 +22,7 @@ from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.probes import amdsmi
 from lattice.probes.amdsmi import AmdSmi, AmdSmiFailed
 from lattice.probes.card_probe import HELD_S, CardProbe
+from lattice.probes.dcgm import LINK_ERRORS
 from lattice.probes.gpuhealth import CardCondition
 from lattice.probes.kernel_files import names_in
 from lattice.probes.nvidia import NOT_LISTED
@@ -109,7 +110,7 @@ def _render(card: AmdCard) -> int:
 class AmdDriver:
     """The port `CardDriver` on amd-smi."""
 
-    metrics = CARD_METRICS | {XIDS}
+    metrics = CARD_METRICS | {XIDS, LINK_ERRORS}
     nothing = frozenset({amdsmi.NOT_INSTALLED, amdsmi.NO_DRIVER, amdsmi.NO_CARDS})
     broken = amdsmi.BROKEN
     hangs = "amd-smi has not answered for a while"
@@ -196,7 +197,10 @@ class AmdDriver:
 
     def _lost(self, uuid: str, text: str) -> list[MetricReading]:
         labels = labelled(gpu_uuid=uuid)
-        return [*lost_card(uuid, text), Absence(XIDS, LOST, text, labels)]
+        return [
+            *lost_card(uuid, text),
+            *(Absence(each, LOST, text, labels) for each in (LINK_ERRORS, XIDS)),
+        ]
 
     def _card(self, handle: int) -> AmdCard:
         known = self._known.get(handle)
@@ -278,6 +282,7 @@ class AmdCardReader:
                 "gpu_energy_joules_total", lambda: library.energy_microjoules(handle), _MICRO
             ),
             self._power(),
+            self._made(LINK_ERRORS, self._replays, link="pcie", kind="replay"),
         ]
         return found + self.errors()
 
@@ -307,6 +312,11 @@ class AmdCardReader:
             return next((each for each in values if each), None)
 
         return self._made("gpu_power_watts", watts)
+
+    def _replays(self) -> float | None:
+        """How often something was sent again over PCIe."""
+        count = self._library.number("amdsmi_get_gpu_pci_replay_counter", self._card.handle)
+        return None if count in _BLANKS else count
 
     def _power_limit(self) -> float | None:
         found = self._library.structure("amdsmi_get_power_cap_info", self._card.handle, 0)
@@ -341,13 +351,13 @@ class AmdCardReader:
         return labelled(gpu_uuid=self._card.uuid)
 
     def _made(
-        self, metric: str, read: Callable[[], float | None], factor: float = 1.0
+        self, metric: str, read: Callable[[], float | None], factor: float = 1.0, **labels: str
     ) -> MetricReading:
         try:
             value = read()
         except AmdSmiFailed as failed:
             return self._absent(metric, failed)
-        return reading(metric, value, factor, self._now(), gpu_uuid=self._card.uuid)
+        return reading(metric, value, factor, self._now(), gpu_uuid=self._card.uuid, **labels)
 
     def _absent(self, metric: str, failed: AmdSmiFailed) -> Absence:
         if failed.ends_session:

@@ -31,6 +31,8 @@ NOT_REPORTED = "the DCGM exporter does not tell it of this card"
 OF_INSTANCES = "MIG is on: the DCGM exporter tells it of instances that it does not name"
 TOO_OLD = "what the DCGM exporter tells is old"
 
+LINK_ERRORS = "gpu_link_errors_total"
+
 
 @dataclass(frozen=True, slots=True)
 class DcgmField:
@@ -42,7 +44,7 @@ class DcgmField:
 
 
 def _errors(link: str, kind: str) -> DcgmField:
-    return DcgmField("gpu_link_errors_total", (("kind", kind), ("link", link)))
+    return DcgmField(LINK_ERRORS, (("kind", kind), ("link", link)))
 
 
 FIELDS = {

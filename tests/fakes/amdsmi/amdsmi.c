@@ -233,6 +233,13 @@ int amdsmi_get_energy_count(void *handle, uint64_t *count, float *resolution, ui
   return code;
 }
 
+int amdsmi_get_gpu_pci_replay_counter(void *handle, uint64_t *counter) {
+  unsigned long long found = 0;
+  int code = number(handle, "pcie_replays", &found);
+  *counter = found;
+  return code;
+}
+
 int amdsmi_get_gpu_total_ecc_count(void *handle, uint64_t counts[8]) {
   unsigned long long corrected = 0, uncorrected = 0;
   int code = number(handle, "ecc_corrected", &corrected);

@@ -125,7 +125,7 @@ def reasons(found: dict[str, Any]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("release", [24, 26, 27])
 def test_a_card_has_the_figures_of_the_catalogue(release: int, read: Read, cards: AmdState) -> None:
     cards.set(release=release)
-    cards.card(1, ecc_corrected=3, power=401)
+    cards.card(1, ecc_corrected=3, power=401, pcie_replays=5)
     found = read(0)
     assert values(found) == {
         "gpu_utilization_percent": 73,
@@ -139,13 +139,25 @@ def test_a_card_has_the_figures_of_the_catalogue(release: int, read: Read, cards
         "gpu_energy_joules_total": pytest.approx(15.3),
         "gpu_ecc_corrected_total": 3,
         "gpu_ecc_uncorrected_total": 0,
+        "gpu_link_errors_total": 5,
     }
     # Slurm's first device is the render device with the lowest number.
     assert found["uuids"] == [amd_uuid_of(1)]
     assert reasons(found) == {(NOT_READ, "")}
     metrics = {each[0] for each in (*found["values"], *found["absent"])}
     of_cards = {each.name for each in CATALOGUE.values() if each.per is Per.GPU}
-    assert of_cards - metrics == {"gpu_sm_occupancy_percent", "gpu_link_errors_total"}
+    assert of_cards - metrics == {"gpu_sm_occupancy_percent"}
+
+
+@pytest.mark.spec("SRC-2")
+@pytest.mark.parametrize("found", ["error:2", str(2**64 - 1)])
+def test_replays_that_amd_smi_does_not_count_are_absent(
+    read: Read, cards: AmdState, found: str
+) -> None:
+    cards.card(1, pcie_replays=found)
+    told = read(0)
+    assert "gpu_link_errors_total" not in values(told)
+    assert "gpu_link_errors_total" in {each[0] for each in told["absent"]}
 
 
 @pytest.mark.spec("SRC-2")
