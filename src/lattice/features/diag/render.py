@@ -191,11 +191,15 @@ def _figures(finding: Finding) -> str:
     return f"{measured} ({_SENSES[finding.sense]} {number(finding.target, finding.unit)})"
 
 
+_BY_EVIDENCE = frozenset({"between_nodes"})
+"""Rules whose good line has names beside its numbers."""
+
+
 def _fine(finding: Finding, usual: str, style: Style, *, everything: bool) -> Iterator[str]:
     name = inert(finding.title)
     # Where a number alone says little, show the evidence.
     plain = not finding.unit and finding.target is None
-    by_evidence = finding.area is Area.STORAGE or plain
+    by_evidence = finding.area is Area.STORAGE or plain or finding.rule in _BY_EVIDENCE
     figures = finding.evidence if by_evidence and finding.evidence else _figures(finding)
     figures = figures or finding.evidence
     partly = finding.covered

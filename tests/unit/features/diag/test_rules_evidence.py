@@ -45,7 +45,8 @@ def test_a_mount_says_what_counted_its_figures() -> None:
                    latency_s=None, uncounted="the kernel has no BTF")  # fmt: skip
     before = {"operations": 1000.0, "spent_s": 100.0, "disk_operations": 300.0}
     old = {**before, "disk_spent_s": 6.0, "disk_busy_s": 0.0}
-    refact(ward[0], mounts=(share, local, silent))
+    unused = mount("/shm", kind="tmpfs", operations=0.0, latency_s=None, counted_by="eBPF")
+    refact(ward[0], mounts=(share, local, silent, unused))
     facts = ward[0].facts
     assert facts is not None
     earlier = tuple(replace(each, **old) for each in (share, local))
@@ -57,6 +58,7 @@ def test_a_mount_says_what_counted_its_figures() -> None:
     assert found["/tmp (ext4)"].endswith(
         "(the job's own calls, by eBPF); disk sda: 20 ms an operation, busy 50 %"
     )
+    assert found["/shm (tmpfs)"].endswith(", the job has read and written nothing there")
     assert found["/new (fuse.s3)"].endswith(
         "; what is read and written there is not known: the kernel has no BTF"
     )

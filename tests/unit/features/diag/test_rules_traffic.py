@@ -175,7 +175,9 @@ def test_what_nodes_send_each_other_by_tcp() -> None:
     peers_of(ward, {(1, 2): 3 * GB, (2, 1): 1 * GB, (1, 9): 50 * GB})
     (found,) = told(ward, BetweenNodes)
     assert (found.verdict, found.measured, found.sense) == (Verdict.OK, 3 * GB, Sense.OF)
-    assert found.evidence == "n1 to n2 3 GB/s, n2 to n1 1 GB/s (by TCP, without RDMA; eBPF)"
+    assert found.evidence == (
+        "n1 to n2 3 GB/s, n2 to n1 1 GB/s (by TCP, without RDMA; eBPF; links 25.1 GB/s)"
+    )
     peers_of(ward, {(1, 2): GB, (2, 3): 2 * GB, (3, 1): GB, (1, 3): GB})
     (found,) = told(ward, BetweenNodes)
     assert found.evidence.startswith("n2 to n3 2 GB/s is the most of 4 directions")

@@ -145,11 +145,13 @@ def _line(case: Case, node: str, moved: Mapping[tuple[str, str], float]) -> Obse
         rates = ", ".join(map(str, pairs))
     else:
         rates = f"{most} is the most of {len(pairs)} directions"
+    speed = _link_speed(case, most)
+    links = f"; links {format_rate(speed)}" if speed is not None else ""
     return Observation(
         subject=Subject(node=node),
         measured=most.rate,
-        target=_link_speed(case, most),
-        evidence=f"{rates} ({counted}; eBPF)",
+        target=speed,
+        evidence=f"{rates} ({counted}; eBPF{links})",
     )
 
 

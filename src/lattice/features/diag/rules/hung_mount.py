@@ -100,6 +100,9 @@ def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
     parts = [f"answers in {format_seconds(slowest)}"]
     target = target_of(case, found[0][1].path)
     counted = [each for node, mount in found if (each := rates(case, node, mount)) is not None]
+    if all(mount.counted_by == "eBPF" and not mount.operations for _, mount in found):
+        parts.append("the job has read and written nothing there")
+        counted = []
     for name in ("read", "write"):
         values = [
             value for each in counted if (value := getattr(each, f"{name}_bytes_s")) is not None
@@ -120,7 +123,7 @@ def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
 
 def _source(found: list[tuple[str, MountFact]]) -> str:
     """Return what counted this, or why nothing did."""
-    by = sorted({mount.counted_by for _, mount in found if mount.counted_by})
+    by = sorted({mount.counted_by for _, mount in found if mount.counted_by and mount.operations})
     if by:
         return f" ({_COUNTED.get(by[0], by[0])})"
     reasons = sorted({mount.uncounted for _, mount in found if mount.uncounted})
