@@ -1,9 +1,9 @@
 """The program in the guest of a GPU slice: prints one JSON report about the guest, and ends.
 
 It is one file and needs only Python 3.8, so it can be copied into any guest. The agent of the host
-calls it by SSH, as the forced command of a key that can do nothing else. It changes nothing. It reads
-one word: after a boot the agent asks for `start`. The report then has the facts of the machine too,
-by `machine_facts.py` in the same folder. The form is `docs/reference/guest-report.md`.
+calls it by SSH, as the forced command of a key that can do nothing else. It changes nothing. It
+reads one word: after a boot the agent asks for `start`. The report then has the facts of the
+machine too, by `machine_facts.py` in the same folder. The form is `docs/reference/guest-report.md`.
 
 A driver can hang forever. So the cards are read by a child process, with a deadline. A child that
 does not end keeps a lock, and until it ends no other child is started.

@@ -103,6 +103,10 @@ def _period(case: Case, node: str) -> tuple[float, Sequence[PeerFact]] | None:
     return time - started, ()
 
 
+def _peers(case: Case, node: str) -> Sequence[PeerFact]:
+    return case.facts[node].peers
+
+
 def _add(
     moved: dict[tuple[str, str], float], case: Case, node: str, owners: Mapping[str, str]
 ) -> None:
@@ -111,7 +115,7 @@ def _add(
     assert period is not None
     over_s, first_peers = period
     before = {each.address: each for each in first_peers}
-    for each in case.facts[node].peers:
+    for each in _peers(case, node):
         other = owners.get(each.address, node)
         if other == node:
             continue
