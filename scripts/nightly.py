@@ -43,6 +43,7 @@ _WITHOUT_LAB = "not lab and not long and not timing and not vm"
 _STORIES = "not long and not timing and not vm and (story or (contract and lab))"
 """As in .ci/run."""
 _THREE_LABS = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
+_TRAININGS = ("tests/e2e/test_torch_training.py", "tests/e2e/test_training_runs.py")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 OLDER_AGENTS = (
     *("tests/e2e/test_attach.py", "tests/e2e/test_attach_faults.py", "tests/e2e/test_diag.py"),
@@ -237,6 +238,8 @@ SHOWN = (*SLURM_PARTS, "vm", "vm-22.05", *(f"python-{version}" for version in RE
 PARTS: dict[str, Runner] = {
     "lab": _pytest(*_TWO_LABS, "-m", "not long and not timing and not vm", *_LAB_TESTS),
     "long": _pytest(*_TWO_LABS, "-m", "long and not timing and not vm", "tests"),
+    # Nodes of this release see the machine's own PyTorch.
+    "training": _pytest("-m", "long", *_TRAININGS, LATTICE_LAB_SLURM="22.05"),
     "vm": _pytest("-m", "vm and not timing", "tests"),
     "vm-22.05": _pytest("-m", "vm and not timing", "tests", LATTICE_LAB_SLURM="22.05"),
     **{
