@@ -29,20 +29,18 @@ def lineage_text(lineage: RunLineage, style: Style, now: datetime) -> str:
     """Runs that are connected by checkpoints, the oldest first, and what is odd about them."""
     columns = [Column("RUN", least=6), Column("ALLOCATION"), Column("STATUS"), Column("STARTED")]
     columns += [Column("LOADED", least=12), Column("WROTE", least=12), Column("ID")]
-    names = {each.id: inert(each.name) or inert(each.id) for each in lineage.runs}
-    rows = [_lineage_row(each, lineage, names, style, now) for each in lineage.runs]
+    rows = [_lineage_row(each, lineage, style, now) for each in lineage.runs]
     return table(columns, rows, style) + "".join(f"— {inert(each)}\n" for each in lineage.notes)
 
 
-def _lineage_row(
-    run: TrainingRun, lineage: RunLineage, names: dict[str, str], style: Style, now: datetime
-) -> list[Cell]:
+def _lineage_row(run: TrainingRun, lineage: RunLineage, style: Style, now: datetime) -> list[Cell]:
+    known = {each.id: each for each in lineage.runs}
     loaded = []
     for checksum in run.loaded:
         wrote = [
-            names.get(each.saved_by, each.saved_by)
+            _writer(known[each.saved_by], run)
             for each in lineage.links
-            if (each.loaded_by, each.checksum) == (run.id, checksum)
+            if (each.loaded_by, each.checksum) == (run.id, checksum) and each.saved_by in known
         ]
         source = f" of {', '.join(wrote)}" if wrote else ""
         loaded.append(checksum[:SHORT] + source)
@@ -56,6 +54,14 @@ def _lineage_row(
         ", ".join(each[:SHORT] for each in run.saved) or "—",
         inert(run.id),
     ]
+
+
+def _writer(writer: TrainingRun, run: TrainingRun) -> str:
+    """Its name, with the allocation if that is another one: many runs are called alike."""
+    name = inert(writer.name) or inert(writer.id)
+    if writer.allocation == run.allocation:
+        return name
+    return f"{name} ({inert(writer.allocation.partition('@')[0])})"
 
 
 def _row(run: TrainingRun, style: Style, now: datetime) -> list[Cell]:

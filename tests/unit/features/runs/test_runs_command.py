@@ -187,5 +187,5 @@ def test_a_lineage_in_a_file_leads_to_other_jobs(file: Path) -> None:
         "/v1/allocations/12346/runs": answer() | {"allocation": other},
     }
     shell = run("12345", "--lineage", "--mlflow", str(file), routes=routes)
-    assert "aaaaaaaaaaaa of pre" in shell.out
+    assert "aaaaaaaaaaaa of pre (12346)" in shell.out
     assert "foreign" not in shell.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from html import escape
 
 from lattice.base.moment import duration
@@ -40,6 +41,7 @@ _CSS = (
     "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.2rem .7rem;text-align:left;"
     "border-bottom:1px solid #ccc}.note{color:#555}svg{width:100%;height:auto;background:#fafafa}"
     "svg text{font:12px system-ui,sans-serif;fill:#222}"
+    "caption{text-align:left;white-space:nowrap;color:#555}td:last-child{overflow-wrap:anywhere}"
 )
 _LEFT, _AXIS, _RIGHT = 190, 700, 210
 _BAR, _LINE, _TOP = 22, 64, 26
@@ -114,6 +116,8 @@ def _opacity(row: BarRow, bar: Bar) -> str:
 
 def _line_row(row: LineRow, down: int) -> Iterable[str]:
     yield _label(row.label, row.bounds, down + _LINE / 2)
+    # Where the lowest value is, so that nobody takes a line for the next row's.
+    yield f'<path d="M{_LEFT} {down + _LINE - 8}H{_LEFT + _AXIS}" stroke="#ddd"/>\n'
     for piece in _pieces(row, down):
         if " " in piece:
             yield f'<polyline fill="none" stroke="#0072b2" points="{piece}"/>\n'
@@ -160,9 +164,9 @@ def _attempts(timeline: Timeline) -> str:
         (
             str(each.number),
             each.state.value,
-            each.submitted.isoformat(),
-            each.started.isoformat() if each.started else "",
-            each.ended.isoformat() if each.ended else "",
+            _time(each.submitted),
+            _time(each.started) if each.started else "",
+            _time(each.ended) if each.ended else "",
             each.nodes,
         )
         for each in timeline.attempts
@@ -179,8 +183,8 @@ def _runs(timeline: Timeline) -> str:
             each.name,
             each.experiment,
             each.status,
-            each.started.isoformat(),
-            each.ended.isoformat() if each.ended else "",
+            _time(each.started),
+            _time(each.ended) if each.ended else "",
             ", ".join(map(str, each.attempts)),
             ", ".join(f"{one.name} {one.value:.4g}" for one in each.metrics),
             each.id,
@@ -200,8 +204,8 @@ def _own(timeline: OwnTimeline) -> str:
             length_text(each.total_s / each.count),
             length_text(each.longest_s),
             length_text(each.busy_s),
-            each.first.isoformat(),
-            each.last.isoformat(),
+            _time(each.first),
+            _time(each.last),
         )
         for each in timeline.spans
     )
@@ -211,8 +215,8 @@ def _own(timeline: OwnTimeline) -> str:
             each.name,
             "this job" if each.named else "no job",
             str(each.count),
-            each.first.isoformat(),
-            each.last.isoformat(),
+            _time(each.first),
+            _time(each.last),
             each.text,
         )
         for each in timeline.marks
@@ -227,8 +231,8 @@ def _events(events: Iterable[TimelineEvent]) -> str:
     rows = [
         (
             each.kind.value,
-            each.time.isoformat(),
-            "it lasts" if each.lasts else each.ended.isoformat() if each.ended else "",
+            _time(each.time),
+            "it lasts" if each.lasts else _time(each.ended) if each.ended else "",
             each.node,
             each.text,
         )
@@ -255,3 +259,8 @@ def _paragraph(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(inert(text), quote=True)
+
+
+def _time(time: datetime) -> str:
+    """To the second: a row has several of them."""
+    return time.isoformat(timespec="seconds")
