@@ -47,7 +47,7 @@ class Site:
         self.clock = ManualClock()
         self.scheduler = populated(self.clock)
         (node,) = self.scheduler.nodes
-        self.scheduler.nodes = [replace(node, name=f"n{number}") for number in (1, 2, 3)]
+        self.scheduler.nodes = [replace(node, name=f"n{number}", gpus=4) for number in (1, 2, 3)]
         self.gate = InMemoryGate(self.scheduler)
         self.state = InMemoryStateStore(self.clock)
         self.texts = Texts()
@@ -94,9 +94,14 @@ async def test_a_check_is_a_job_of_the_caller_that_has_the_nodes_alone(site: Sit
     answer = await site.service.check(DAVE, CheckRequest(name="n[1-2]", walltime_s=90))
     ((who, question, script),) = site.gate.submitted
     assert (who.user, answer.nodes) == ("dave", "n[1-2]")
-    assert {"--exclusive", "--nodelist=n[1-2]", "--nodes=2", "--time=2", "--no-requeue"} <= set(
-        question.options
-    )
+    assert {
+        "--gres=gpu:4",
+        "--exclusive",
+        "--nodelist=n[1-2]",
+        "--nodes=2",
+        "--time=2",
+        "--no-requeue",
+    } <= set(question.options)
     assert (await site.secret(answer.job_id)).encode() in script
     assert site.acts.acts[-1][:2] == ("check", "n[1-2]")
 

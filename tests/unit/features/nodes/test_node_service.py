@@ -7,13 +7,21 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor, Role
-from lattice.domain.node import Condition, Node, NodeHealth, NodeState
+from lattice.domain.node import (
+    AgentLink,
+    Condition,
+    HealthState,
+    Node,
+    NodeAgent,
+    NodeHealth,
+    NodeState,
+)
 from lattice.domain.presence import Presence, PresenceReading
 from lattice.domain.scheduler import LiveCluster, SchedulerReading
 from lattice.domain.slices import NodeSlice, SliceGuest, SliceHost
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
-from lattice.features.nodes.service.nodes import NodeService
+from lattice.features.nodes.service.nodes import NodeService, with_warning
 from tests.fakes.claimed_nodes import FixedClaims, node_claim
 from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -167,3 +175,24 @@ async def test_a_vcluster_counts_its_claimed_nodes() -> None:
 async def test_nodes_are_listed_before_claims_are_known() -> None:
     nodes = (await claimed_site(away=True).nodes(ALICE, frozenset(), "")).nodes
     assert [each.name for each in nodes] == ["n1", "n2", "n3"]
+
+
+@pytest.mark.spec("OPS-10")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (HealthState.UNKNOWN, HealthState.WARNING),
+        (HealthState.HEALTHY, HealthState.WARNING),
+        (HealthState.FAILURE, HealthState.FAILURE),
+    ],
+)
+def test_a_check_that_warns_is_a_warning_of_the_node_with_its_figures(
+    before: HealthState, after: HealthState
+) -> None:
+    agent = NodeAgent(link=AgentLink.LINKED, health=before, health_words=("one",))
+    node = Node(name="n1", state=NodeState.READY, slurm_state="idle", agent=agent)
+    found = with_warning(node, {"n1": "check 7: disk, reading: 12M/s"}).agent
+    assert found is not None
+    assert (found.health, found.health_words) == (after, ("one", "check 7: disk, reading: 12M/s"))
+    assert with_warning(node, {"n2": "check 7"}) is node
+    assert with_warning(node, {}) is node

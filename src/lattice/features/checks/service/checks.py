@@ -85,7 +85,10 @@ class CheckService:
     async def check(self, actor: Actor, request: CheckRequest) -> SubmittedCheck:
         """Submit a check of these nodes as the caller."""
         gate, who = self._ready(actor)
-        nodes = known_nodes(request.name, self._scheduler.live())
+        reading = self._scheduler.live()
+        nodes = known_nodes(request.name, reading)
+        # Without a request for them Slurm gives a job no GPUs, even if it has the node alone.
+        gpus = min(each.gpus for each in reading.cluster.nodes if each.name in nodes)
         if len(nodes) > MOST_NODES:
             raise UsageError(
                 f"A check has {MOST_NODES} nodes at most.", hint="Check them in parts."
@@ -95,7 +98,7 @@ class CheckService:
         secret = secrets.token_hex(16)
         script = check_script(secret)
         question = SubmitQuestion(
-            options=_options(request, nodes), script_sha256=hashlib.sha256(script).hexdigest()
+            options=_options(request, nodes, gpus), script_sha256=hashlib.sha256(script).hexdigest()
         )
         if fault := question.fault():
             raise UsageError(f"This can't be submitted: {fault}.")
@@ -272,7 +275,7 @@ def _open(job: CheckJob, state: str, reason: str = "") -> OpenCheck:
     )
 
 
-def _options(request: CheckRequest, nodes: NodeSet) -> tuple[str, ...]:
+def _options(request: CheckRequest, nodes: NodeSet, gpus: int) -> tuple[str, ...]:
     """Whole nodes, and no others; the job is not run again by itself."""
     named = (("partition", request.partition), ("account", request.project))
     return (
@@ -284,5 +287,6 @@ def _options(request: CheckRequest, nodes: NodeSet) -> tuple[str, ...]:
         "--no-requeue",
         f"--time={-(-request.walltime_s // 60)}",
         "--output=lattice-check-%j.out",
+        *([f"--gres=gpu:{gpus}"] if gpus else ()),
         *(f"--{name}={value}" for name, value in named if value),
     )
