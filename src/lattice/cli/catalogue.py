@@ -9,7 +9,7 @@ COMPLETE_VARIABLE = "_LATTICE_COMPLETE"
 
 GROUPS: tuple[tuple[str, str], ...] = (
     ("admin", "Operate the cluster; `lattice admin --help` lists how"),
-    ("bench", "Measure machines and compare them; `lattice bench --help` lists how"),
+    ("bench", "Measure machines; `lattice bench --help` lists how"),
 )
 
 _HEAD = """\
