@@ -136,7 +136,8 @@ def _found(alice: Person, bob: Person, job: int) -> None:
 def _compared(alice: Person, steady: int, job: int) -> None:
     answer = eventually(
         lambda: alice.asks("compare", str(steady), str(job)),
-        lambda found: _times(found)["parting"] is not None,
+        # The last samples of a job arrive some seconds after its end.
+        lambda found: (_times(found)["parting"] or {}).get("beside"),
         patience_s=60.0,
         pause_s=2.0,
     )
@@ -144,7 +145,10 @@ def _compared(alice: Person, steady: int, job: int) -> None:
     assert abs(parting["at"] - SLOW_FROM) <= 2, parting
     assert parting["since"]["percent"] > 50, parting
     beside = {each["metric"]: each["change"]["percent"] for each in parting["beside"]}
-    assert beside["cpu_utilization"] < -20, parting
+    # Halted, it neither computes nor sends: the clearest of these differs from run to run.
+    known = beside.keys() & {"cpu_utilization", "network_rx_bytes", "network_tx_bytes"}
+    assert known, parting
+    assert max(beside[each] for each in known) < -20, parting
     assert answer["trainings"]["parameters"] == []
     text = " ".join(alice.tries("compare", str(steady), str(job)).out.split())
     assert re.search(r"An epoch of B takes [0-9.]+ % longer", text), text
