@@ -62,6 +62,9 @@ LINES = (
     "admin undrain n1",
     "admin disable n1",
     "admin enable n1",
+    "admin check n1 --no-wait",
+    "admin check n1 --history",
+    "bench compare tests/fixtures/bench/capture.json tests/fixtures/bench/guest.json",
     "admin claim n1",
     "admin release n1",
     "admin claims",
@@ -88,7 +91,7 @@ LINES = (
     "vclusters",
 )
 """One for each kind of document a command can print."""
-WITHOUT = frozenset({"logout", "attach", "session", "completion", "replay"})
+WITHOUT = frozenset({"logout", "attach", "session", "completion", "replay", "bench capture"})
 """Commands that print none."""
 _MOMENT = datetime(2026, 11, 15, tzinfo=UTC)
 _NAMES = {

@@ -68,15 +68,19 @@ def _show_submitted(shell: Shell, submitted: SubmittedCheck) -> int:
 
 def _show_history(shell: Shell, nodes: str) -> int:
     answer = shell.call(operations.list_node_checks(nodes))
+    _show(shell, answer)
+    return 0
+
+
+def _show(shell: Shell, answer: NodeChecks) -> None:
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
-        return 0
+        return
     text = render.history(answer, shell.style, shell.clock.now())
     if text:
         shell.write(text)
     else:
         shell.note("These nodes were never checked.")
-    return 0
 
 
 def _wait(shell: Shell, submitted: SubmittedCheck, timeout: int | None) -> int:
@@ -114,10 +118,7 @@ def _show_results(shell: Shell, answer: NodeChecks, job_id: int) -> int:
             for each in answer.nodes
         )
     )
-    if shell.output in {"json", "yaml"}:
-        shell.document(own)
-    else:
-        shell.write(render.history(own, shell.style, shell.clock.now()))
+    _show(shell, own)
     sound = all(
         each.checks and not each.checks[0].warnings and not each.checks[0].reason
         for each in own.nodes

@@ -75,10 +75,7 @@ def capture(
         partial.replace(path)
     except OSError as error:
         raise UsageError(f"Can't write {path}: {error.strerror}.") from None
-    if shell.output in {"json", "yaml"}:
-        shell.document(document)
-    else:
-        shell.write(capture_text(result, shell.style))
+    shell.write(capture_text(result, shell.style))
     shell.note(f"Written to {path}.")
     return 0
 
