@@ -6,6 +6,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
+from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.node import Node, Topology
 from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
@@ -32,6 +33,7 @@ class InMemoryScheduler:
         self.questions: list[PastQuestion] = []
         self.looked_again = 0
         self._clock = clock
+        self._index = AllocationIndex()
         self._cluster: LiveCluster | None = None
         self._read_at_s = 0.0
 
@@ -40,9 +42,10 @@ class InMemoryScheduler:
         if self.down:
             return
         self._read_at_s = self._clock.monotonic()
+        self._index = self._index.next(self.allocations)
         self._cluster = LiveCluster(
             read_at=self._clock.now(),
-            allocations=self.allocations,
+            allocations=self._index,
             nodes=self.nodes,
             topology=self.topology,
             accounts=self.accounts,

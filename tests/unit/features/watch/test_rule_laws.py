@@ -19,6 +19,8 @@ _LABELS = {
     "le": ("0.001", "0.1", "+Inf"),
     "resource": ("io",),
     "share": ("some",),
+    "link": ("pcie", "nvlink"),
+    "kind": ("replay", "crc"),
 }
 _EVERY_SERIES = sorted(CATALOGUE)
 
