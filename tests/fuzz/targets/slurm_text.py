@@ -14,10 +14,11 @@ import re
 from collections.abc import Callable, Iterable
 
 from lattice.adapters.slurm.accounts import parse_associations
+from lattice.adapters.slurm.exit_codes import parse_exit_codes
 from lattice.adapters.slurm.gres import gpus_of, indices_in
 from lattice.adapters.slurm.job_details import parse_outputs
 from lattice.adapters.slurm.operator import parse_admitted, parse_states
-from lattice.adapters.slurm.scheduler import leaves, parse_exit_codes, parse_topology
+from lattice.adapters.slurm.topology import leaves, parse_topology
 from lattice.domain.nodeset import LIMIT, NodeSet
 from lattice.domain.operation import AllExcept
 

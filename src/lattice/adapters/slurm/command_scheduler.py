@@ -15,10 +15,10 @@ from lattice.adapters.slurm.answer import checked, read_answer
 from lattice.adapters.slurm.command_exchange import JOBS, CommandExchange
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.exit_codes import ExitCodes
 from lattice.adapters.slurm.first_submit import Origins
 from lattice.adapters.slurm.job_details import SlurmJobFiles
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.scheduler import ExitCodes
 from lattice.adapters.slurm.schema.decoder import known_schemas
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenancy import Placing

@@ -3,19 +3,13 @@
 `run` polls; `live` returns the last reading with its age; `past` queries slurmdbd. While Slurm is
 down the last reading stays, ages, and is marked as old. Jobs and nodes come from slurmctld, the
 account tree from slurmdbd, the switches from `scontrol`. Each fails and recovers independently.
-
-`ExitCodes` reads exit codes of finished jobs from `sacct` where slurmrestd does not have them.
-slurmrestd 22.05 gives exit code 0 for every past job; the decoder drops impossible values, and this
-fills the gap. Only numbers are requested, so the output has no text of users. The exit code of a
-finished job never changes, so it is read once and cached.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -24,6 +18,7 @@ from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import AccountsReader
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.exit_codes import ExitCodes
 from lattice.adapters.slurm.first_submit import Origins, steady_attempts
 from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
 from lattice.adapters.slurm.poller import ControllerClock, Polled
@@ -32,111 +27,21 @@ from lattice.adapters.slurm.schema import Raw
 from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenancy import Placing
+from lattice.adapters.slurm.topology import leaves, parse_topology
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.accounts import AccountTree
-from lattice.domain.allocation import Allocation, ExitCode
+from lattice.domain.allocation import Allocation
 from lattice.domain.allocation_index import AllocationIndex
-from lattice.domain.node import Node, Switch, Topology
-from lattice.domain.nodeset import NodeSet
+from lattice.domain.node import Node, Topology
 from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vclusters
 
-_SWITCHES_LIMIT = 10_000
+_log = logging.getLogger(__name__)
+
 _INDEXED_IN_LOOP = 1_000
 """Jobs that are new in a reading."""
-
-
-def parse_topology(text: str) -> Topology:
-    """Every valid switch, in the order of the lines."""
-    switches = (_switch(line) for line in text.splitlines()[:_SWITCHES_LIMIT])
-    return Topology(tuple(switch for switch in switches if switch is not None))
-
-
-def leaves(topology: Topology) -> dict[str, str]:
-    """The leaf switch by node."""
-    return {
-        node: switch.name
-        for switch in topology.switches
-        if switch.level == 0
-        for node in switch.nodes
-    }
-
-
-def _switch(line: str) -> Switch | None:
-    parts = dict(word.split("=", 1) for word in line.split() if "=" in word)
-    name, level = parts.get("SwitchName"), parts.get("Level", "")
-    if not name or not (level.isascii() and level.isdigit()) or len(level) > 3:
-        return None
-    try:
-        return Switch(
-            name,
-            int(level),
-            tuple(NodeSet.parse(parts["Nodes"])) if level == "0" and "Nodes" in parts else (),
-            tuple(NodeSet.parse(parts["Switches"])) if "Switches" in parts else (),
-        )
-    except ValueError:
-        return None
-
-
-_Run = tuple[int, int]
-
-_LINE = re.compile(r"([0-9]{1,10})\|([0-9]{1,12})\|([0-9]{1,3}):([0-9]{1,3})")
-_IDS_A_QUESTION = 500
-_REMEMBERED = 100_000
-
-
-class ExitCodes:
-    """Fills in exit codes; also caches None for jobs that `sacct` does not have."""
-
-    def __init__(self, commands: SlurmCommands) -> None:
-        self._commands = commands
-        self._known: dict[_Run, ExitCode | None] = {}
-
-    async def filled(self, found: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
-        """The same allocations; finished ones without an exit code get it if `sacct` has it."""
-        silent = [each for each in found if _is_silent(each)]
-        await self._learn([each for each in silent if _run(each) not in self._known])
-        if not silent:
-            return found
-        return tuple(
-            replace(each, exit_code=self._known.get(_run(each))) if _is_silent(each) else each
-            for each in found
-        )
-
-    async def _learn(self, silent: list[Allocation]) -> None:
-        asked = silent[:_IDS_A_QUESTION]
-        if not asked:
-            return
-        try:
-            text = await self._commands.exit_codes(each.job_id for each in asked)
-        except Unavailable:
-            # The list is correct without them; they are requested again next time.
-            return
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
-        self._known.update((_run(each), None) for each in asked)
-        self._known.update(parse_exit_codes(text))
-
-
-def parse_exit_codes(text: str) -> Iterable[tuple[_Run, ExitCode]]:
-    """Parses lines of `id|submit|code:signal`; skips malformed lines."""
-    for line in text.split("\n"):
-        if (cells := _LINE.fullmatch(line)) is not None:
-            job, submitted, code, signal = map(int, cells.groups())
-            yield (job, submitted), ExitCode(code, signal)
-
-
-def _is_silent(each: Allocation) -> bool:
-    return each.state.finished and each.exit_code is None and each.started is not None
-
-
-def _run(each: Allocation) -> _Run:
-    return each.job_id, int(each.submitted.timestamp())
-
-
-_log = logging.getLogger(__name__)
 
 _ACCOUNTS_EVERY_S = 60.0
 _TOPOLOGY_EVERY_S = 600.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.slurm.scheduler import ExitCodes, parse_exit_codes
+from lattice.adapters.slurm.exit_codes import ExitCodes, parse_exit_codes
 from lattice.domain.allocation import ExitCode, State
 from tests.fakes.cluster import allocation
 from tests.fakes.recorded_slurm import RecordedCommands

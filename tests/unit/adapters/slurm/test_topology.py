@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.slurm.scheduler import leaves, parse_topology
+from lattice.adapters.slurm.topology import leaves, parse_topology
 from lattice.domain.node import Switch, Topology
 
 RECORDED = """\
