@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -68,7 +68,13 @@ class MadeUp:
         source = Source(name=LIVE, ok=True, as_of=NOW, age_s=0.0)
         return SchedulerReading(LiveCluster(read_at=NOW, allocations=self.index), source)
 
-    async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:  # noqa: ARG002
+    async def fresh(
+        self,
+        *,
+        nodes: bool = False,  # noqa: ARG002
+        accounts: bool = False,  # noqa: ARG002
+        users: Collection[str] = (),  # noqa: ARG002
+    ) -> SchedulerReading:
         return self.live()
 
     async def past(

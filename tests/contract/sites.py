@@ -15,13 +15,13 @@ from lab.laboratory import Lab
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.reasons import reason_of
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.scheduler import SlurmReader, SlurmScheduler
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, Array, Attempt, ExitCode, State
 from lattice.domain.node import Node, NodeState, Switch, Topology
-from lattice.domain.scheduler import Scheduler
+from lattice.domain.scheduler import JobListSource, Scheduler
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -192,11 +192,12 @@ def _attempt(run: Allocation, number: int) -> Attempt:
 class SlurmSite:
     """A real Slurm: the lab's, read through its slurmrestd."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, source: JobListSource = JobListSource.REST) -> None:
         self._lab = lab
         self._rest = SlurmRest(f"unix:{lab.slurm.files.rest_socket}")
         commands = SlurmCommands(lab.layout.slurm_conf, prefix=lab.control.room.argv([]))
-        self._slurm = SlurmScheduler(self._rest, commands, VIEWS, SystemClock(), 0.5)
+        reader = SlurmReader(account="root", job_list=source)
+        self._slurm = SlurmScheduler(self._rest, commands, VIEWS, SystemClock(), 0.5, reader=reader)
         self._daemons = {"slurmctld": lab.slurm.ctld, "slurmdbd": lab.slurm.dbd}
 
     @property

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
 import pytest
 
+from lab.laboratory import Lab
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, ExitCode, State, parse_reference
-from lattice.domain.scheduler import PastQuestion, Scope
+from lattice.domain.scheduler import JobListSource, PastQuestion, Scope
 from lattice.domain.source import LIVE
 from tests.contract.sites import InMemorySite, Site, SlurmSite, a_day_before
+from tests.eventually import eventually_async
 
 ALICE = Scope(users=frozenset({"alice"}))
 BOB = Scope(users=frozenset({"bob"}))
@@ -21,14 +24,21 @@ EVERYTHING = Scope(everything=True)
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["in memory", pytest.param("slurm", marks=pytest.mark.lab)])
+@pytest.fixture(
+    params=[
+        "in memory",
+        pytest.param("slurm", marks=pytest.mark.lab),
+        pytest.param("squeue", marks=[pytest.mark.lab, pytest.mark.long]),
+    ]
+)
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     if request.param == "in memory":
         yield InMemorySite()
         return
     lab = request.getfixturevalue("lab")
     lab.jobs.cancel_all()
-    slurm = SlurmSite(lab)
+    by_squeue = request.param == "squeue"
+    slurm = SlurmSite(lab, JobListSource.SQUEUE if by_squeue else JobListSource.REST)
     try:
         yield slurm
     finally:
@@ -342,3 +352,60 @@ async def test_with_the_accounting_store_away_only_the_past_is(site: Site) -> No
     assert found.tenant == "physics"
     site.wake("slurmdbd")
     await remembered(site, str(job), State.RUNNING, ALICE)
+
+
+_VARIETY = """
+sbatch -N2 --gres=gpu:1 -J 'a b
+7|c' --comment 'hey|you' --wrap 'sleep 600'
+sbatch --array=1-5%2 -J held -t 10 --hold --wrap true
+sbatch --array=1-4%1 -o '%x-%A_%a.txt' --wrap 'sleep 600'
+sbatch --array=7,9 --wrap 'sleep 600'
+sbatch -d afterany:$(squeue -h -n held -o %F | head -n 1) --wrap true
+sbatch -t 1-2:03:04 --wrap 'exit 3'
+sbatch --wrap 'kill -9 $$'
+sbatch --wrap 'sleep 1' : --wrap 'sleep 1'
+sbatch --begin=now+1hour -n 4 --mem-per-cpu=1G --wrap true
+sbatch -J paused --wrap 'sleep 600'
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.spec("ALLOC-1", "ALLOC-2")
+async def test_both_lists_of_slurm_make_the_same_allocations(lab: Lab) -> None:
+    lab.jobs.cancel_all()
+    lab.run_as("alice", ["bash", "-c", _VARIETY], check=True)
+    paused = int(lab.run_as("alice", ["squeue", "-h", "-n", "paused", "-o", "%A"]).stdout)
+    lab.jobs.wait_state(paused, "RUNNING")
+    lab.ctl(["scontrol", "suspend", str(paused)])
+    both = [SlurmSite(lab, each) for each in (JobListSource.REST, JobListSource.SQUEUE)]
+    rest, squeue = both
+    try:
+
+        async def same() -> bool:
+            for site in both:
+                await site.scheduler.fresh()
+            return _cards(rest) == _cards(squeue)
+
+        for site in both:
+            await site.until(lambda site=site: len(_cards(site)) >= 10)
+        # Slurm may change a job between the two readings.
+        await eventually_async(same, pause_s=1.0)
+        states = {each.state for each in _cards(rest).values()}
+        assert states >= {State.RUNNING, State.PENDING, State.SUSPENDED, State.FAILED}
+        assert any(each.gpu_indices for each in _cards(squeue).values())
+    finally:
+        for site in both:
+            await site.aclose()
+        lab.jobs.cancel_all()
+
+
+def _cards(site: SlurmSite) -> dict[int, Allocation]:
+    """Without what `squeue` does not print: how many tasks of an array may run at once."""
+    return {each.job_id: _comparable(each) for each in site.scheduler.live().cluster.allocations}
+
+
+def _comparable(each: Allocation) -> Allocation:
+    if each.array is None:
+        return each
+    waiting = each.array.waiting.partition("%")[0]
+    return replace(each, array=replace(each.array, waiting=waiting))

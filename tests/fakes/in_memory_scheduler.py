@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
@@ -72,6 +74,7 @@ class InMemoryScheduler:
         *,
         nodes: bool = False,  # noqa: ARG002
         accounts: bool = False,  # noqa: ARG002
+        users: Collection[str] = (),  # noqa: ARG002
     ) -> SchedulerReading:
         self.looked_again += 1
         return self.live()

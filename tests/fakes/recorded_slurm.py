@@ -108,6 +108,12 @@ class RecordedCommands(SlurmCommands):
         self.configuration_text = "ClusterName             = lab\nPrivateData             = none\n"
         self.accounting_text = "PrivateData            = none\n"
         self.admin_level_text = "None\n"
+        self.jobs: list[dict[str, str]] = []
+        """What squeue knows, each job by its fields; tasks of one record have one `JobID`."""
+        self.squeue_asked: list[tuple[str, ...]] = []
+        self.squeue_failure: Unavailable | None = None
+        self.squeue_fields: frozenset[str] | None = None
+        """Those that this release knows; None for all."""
 
     async def configuration(self) -> str:
         return self.configuration_text
@@ -117,6 +123,36 @@ class RecordedCommands(SlurmCommands):
 
     async def admin_level(self, user: str) -> str:  # noqa: ARG002
         return self.admin_level_text
+
+    async def job_rows(
+        self,
+        environment: Mapping[str, str],
+        users: Iterable[str] = (),
+        *,
+        timeout_s: float,  # noqa: ARG002
+        states: str = "all",
+    ) -> bytes:
+        """As squeue prints them: each field, and what the format has after its width."""
+        asked = tuple(sorted(users))
+        self.squeue_asked.append(asked)
+        if self.squeue_failure is not None:
+            raise self.squeue_failure
+        await asyncio.sleep(0)
+        shown = [
+            job
+            for job in self.jobs
+            if (not asked or job["UserName"] in asked)
+            and (states == "all" or job["State"] == states.upper())
+        ]
+        form = [each.split(":0", 1) for each in environment["SQUEUE_FORMAT2"].split(",")]
+        unknown = [
+            name for name, _ in form if self.squeue_fields and name not in self.squeue_fields
+        ]
+        if unknown:
+            text = f"squeue: error: Invalid job format specification: {unknown[0]}"
+            raise CommandFailed("squeue failed with 1", text)
+        rows = ("".join(job.get(name, "N/A") + end for name, end in form) for job in shown)
+        return "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogateescape")
 
     async def topology(self) -> str:
         return self._printed(self.topology_text)
@@ -140,3 +176,42 @@ class RecordedCommands(SlurmCommands):
         if self.missing:
             raise Unavailable("scontrol can't be run: No such file or directory")
         return text
+
+
+def squeue_job(number: int, **fields: str) -> dict[str, str]:
+    """A job as squeue 26.05 prints it; one that waits, unless `fields` say otherwise."""
+    return {
+        "JobID": str(number),
+        "ArrayJobID": str(number),
+        "UserName": "alice",
+        "Account": "research",
+        "Partition": "main",
+        "QOS": "normal",
+        "State": "PENDING",
+        "Reason": "Priority",
+        "SubmitTime": "1795119543",
+        "TimeLimit": "1-02:04:00",
+        "NumNodes": "1",
+        "NumTasks": "1",
+        "NumCPUs": "1",
+        "tres-alloc": "cpu=1,mem=256M,node=1,billing=1",
+        "exit_code": "0:0",
+        "RestartCnt": "0",
+        "NodeList": "",
+        "Name": "wrap",
+        "Comment": "(null)",
+        "WorkDir": "/home/alice",
+        "Command": "(null)",
+        "STDOUT": "slurm-%j.out",
+        "Container": "(null)",
+        "Dependency": "(null)",
+        "TimeUsed": "0:00",
+        **fields,
+    }
+
+
+def running_job(number: int, **fields: str) -> dict[str, str]:
+    """One that runs on n1."""
+    times = {"StartTime": "1795119544", "EndTime": "1826655544", "EligibleTime": "1795119543"}
+    run = {"State": "RUNNING", "Reason": "None", "NodeList": "n1", "BatchHost": "n1"}
+    return squeue_job(number, **{**times, **run, **fields})

@@ -133,7 +133,7 @@ class AllocationFinder:
         if not families:
             # It may be younger than the reading, or just shared. Every owner's job gets this second
             # look.
-            reading = await self._scheduler.fresh()
+            reading = await self._scheduler.fresh(users=reach.widest.only_users)
             newest, shares_source = await self._newest_shares(actor, permission)
             again = replace(reach, shares=newest)
             if again.widest != reach.widest:

@@ -7,9 +7,10 @@ engine's filter is trusted for access.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from lattice.domain.accounts import AccountTree
@@ -26,6 +27,11 @@ class Scope:
     users: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
     everything: bool = False
+
+    @property
+    def only_users(self) -> frozenset[str]:
+        """The users whose jobs are all that it covers; empty if it covers others too."""
+        return frozenset() if self.everything or self.accounts else self.users - {""}
 
     def covers(self, allocation: Allocation) -> bool:
         return (
@@ -123,6 +129,14 @@ class PastQuestion:
     states: frozenset[State] = field(default_factory=frozenset)
 
 
+class JobListSource(StrEnum):
+    """What prints the list of jobs. `auto`: whichever costs less."""
+
+    AUTO = "auto"
+    REST = "rest"
+    SQUEUE = "squeue"
+
+
 class Scheduler(Protocol):
     """What runs the work. Slurm today; the fake in the tests passes the same contract suite."""
 
@@ -133,12 +147,15 @@ class Scheduler(Protocol):
     def live(self) -> SchedulerReading:
         """The last known state, at once. Raises `Unavailable` if there never was one."""
 
-    async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
+    async def fresh(
+        self, *, nodes: bool = False, accounts: bool = False, users: Collection[str] = ()
+    ) -> SchedulerReading:
         """A state read after this call if that is possible soon, else the last known one.
 
         Use it before reporting "not found", because a job may be younger than the last reading. Use
         it after an act too, with `nodes` after one on nodes, because the caller looks next. With
-        `accounts` the accounts are read again, and the jobs are not.
+        `accounts` the accounts are read again, and the jobs are not. With `users` the jobs of these
+        are enough.
         """
 
     async def past(

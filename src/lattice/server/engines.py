@@ -32,7 +32,7 @@ from lattice.adapters.sitekeys.file import FileSiteKeys
 from lattice.adapters.sitekeys.pkcs11 import Pkcs11SiteKeys, Token
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.rest import SlurmRest
-from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.adapters.slurm.scheduler import SlurmReader, SlurmScheduler
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.token_judge import NO_TOKEN, NOBODY, SlurmTokenJudge
 from lattice.base.clock import Clock, SystemClock
@@ -283,7 +283,11 @@ async def open_scheduler(
         views,
         clock,
         slurm.poll_interval_s,
-        reader=slurm.user or own_user(),
+        reader=SlurmReader(
+            account=slurm.user or own_user(),
+            commands_user=own_user(),
+            job_list=slurm.job_list,
+        ),
         shown_name=config.cluster.name,
     )
     figures.watch(lambda: _counts(scheduler))

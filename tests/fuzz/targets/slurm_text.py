@@ -18,9 +18,13 @@ from lattice.adapters.slurm.exit_codes import parse_exit_codes
 from lattice.adapters.slurm.gres import gpus_of, indices_in
 from lattice.adapters.slurm.job_details import parse_outputs
 from lattice.adapters.slurm.operator import parse_admitted, parse_states
+from lattice.adapters.slurm.schema.squeue import job_of
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.adapters.slurm.topology import leaves, parse_topology
+from lattice.domain.accounts import AccountTree
 from lattice.domain.nodeset import LIMIT, NodeSet
 from lattice.domain.operation import AllExcept
+from lattice.domain.vcluster import Vclusters
 
 TOKENS = (
     b"[",
@@ -52,7 +56,13 @@ TOKENS = (
     b"\xe2\x80\xa8",
     b"\xd9\xa3",
     b"1_0",
+    b"\0",
+    b"|",
+    b"N/A",
+    b"1-02:03:04",
+    b"%A_%a",
 )
+_PLACING = Placing("lab", AccountTree(), Vclusters())
 _SMALL, _MANY = 64, 2048
 
 
@@ -69,6 +79,11 @@ def seeds() -> Iterable[bytes]:
     yield b"OJobId=7 JobName=a\n   BatchHost=n1\n   StdErr=/home/a/7.err\n   StdOut=/home/a/7.out\n"
     yield b"A1|lab|physics|alice\n2|lab|physics|\n3|other|x|bob\n"
     yield b"E12|1700000000|1:0\n13|1700000001|0:9\n"
+    yield (
+        b"Q"
+        b"7|3|5|N/A|N/A|alice|RUNNING|1795119543|N/A|1795119544|N/A|N/A|10:00|1|1|1|0:0|0|n1|n1"
+        b"\0None\0(null)\0a\0p\0q\0cpu=1,mem=1G,gres/gpu=1\0name\0c\0/d\0s.sh\0o-%j.txt\0(null)"
+    )
     yield b"Ggpu:a100:2(IDX:0-1),gpu:h100:1(IDX:4),craynetwork:4"
 
 
@@ -164,6 +179,17 @@ def _gres(text: str) -> None:
     assert all(each.indices for each in gpus_of(text, [text, "gpu:1(IDX:0)"]))
 
 
+def _rows(text: str) -> None:
+    row = text.encode("utf-8", "replace")
+    job = job_of((row,), _PLACING)
+    if job is None:
+        return
+    assert str(job.job_id) == row.partition(b"|")[0].decode().lstrip("0")
+    for each in (job.name, job.user, job.comment, job.nodes, job.account):
+        assert each in text
+        assert "\0" not in each
+
+
 _PARSERS: dict[bytes, Callable[[str], None]] = {
     b"N": _nodes,
     b"S": _states,
@@ -173,4 +199,5 @@ _PARSERS: dict[bytes, Callable[[str], None]] = {
     b"A": _associations,
     b"E": _exits,
     b"G": _gres,
+    b"Q": _rows,
 }

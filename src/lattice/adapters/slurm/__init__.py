@@ -1,12 +1,19 @@
 """The adapter for Slurm behind the port `Scheduler`, and behind smaller ports for jobs and nodes.
 
-    scheduler.py     `SlurmScheduler`, switches, exit codes.
+    scheduler.py     `SlurmScheduler`.
     rest.py          One request to slurmrestd, with limits.
     http_client.py   The HTTP below it.
     dialect.py       Which schema version is used.
     schema/          One decoder for all versions.
     answer.py        The envelope of an answer, with errors[].
-    poller.py        The job and node lists, read incrementally.
+    poller.py        slurmrestd's lists of jobs and nodes, read incrementally.
+    job_list.py      The list of jobs: slurmrestd's, or the one of `squeue` if it is long.
+    squeue_list.py   The list of `squeue`: only rows that changed are decoded.
+    row_details.py   What a row lacks, by the job's id.
+    user_readings.py The jobs of single users, in between.
+    job_records.py   One job from slurmrestd.
+    topology.py      Switches.
+    exit_codes.py    Exit codes that slurmrestd does not have.
     accounting.py    slurmdbd.
     attempts.py      Folds accounting rows into allocations.
     first_submit.py  First submit times of requeued jobs.
@@ -25,9 +32,9 @@ Data path: slurmrestd gives raw records. They become `Allocation`s in memory, wh
 Readers never wait for Slurm.
 
 Limits: one poll of jobs and one of nodes at a time, and four requests to slurmdbd. Answers are
-limited in size and time. Polling takes at most a tenth of the time. While slurmctld is down the
-last reading stays and ages. While slurmdbd is down `past` raises `Unavailable`, and tenants stay as
-last read.
+limited in size and time. Polling takes at most a tenth of the time, by `squeue` a third. While
+slurmctld is down the last reading stays and ages. While slurmdbd is down `past` raises
+`Unavailable`, and tenants stay as last read.
 
 Only `operator.py` changes anything in Slurm. All text from Slurm is untrusted. It is limited in
 length and never interpreted. Renderers must remove its control characters.

@@ -185,3 +185,13 @@ def _hint(status: int, problems: tuple[SlurmProblem, ...]) -> str | None:
     if any(each.number in _CONNECTION_LOST for each in problems):
         return "slurmctld does not answer slurmrestd: is it running?"
     return None
+
+
+def unfinished_jobs(body: bytes) -> int:
+    """How many jobs wait and run, by slurmctld's own statistics; 0 if they do not say it."""
+    try:
+        statistics = loosely(body)["statistics"]
+        counts = [statistics.get(f"jobs_{each}") for each in ("pending", "running")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return 0
+    return sum(each for each in counts if isinstance(each, int) and 0 <= each < 2**31)

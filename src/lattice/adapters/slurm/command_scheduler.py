@@ -7,6 +7,7 @@ a caller without a server sees the own jobs alone, and needs none of them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import datetime
 
 from lattice.adapters.slurm.accounting import PastReader
@@ -68,6 +69,7 @@ class CommandScheduler:
         *,
         nodes: bool = False,  # noqa: ARG002
         accounts: bool = False,  # noqa: ARG002
+        users: Collection[str] = (),  # noqa: ARG002
     ) -> SchedulerReading:
         """Read the caller's jobs from slurmctld, unless it does not answer.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,6 +19,8 @@ from lattice.base.errors import Unavailable
 
 _READ_BYTES = 256 * 1024
 _EXCERPT = 300
+_ROWS_LIMIT_BYTES = 512 * 1024 * 1024
+_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
 
 
 class CommandFailed(Unavailable):
@@ -27,6 +29,10 @@ class CommandFailed(Unavailable):
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
         self.output = output
+
+
+class CommandMissing(Unavailable):
+    """A command that can't be run."""
 
 
 class SlurmCommands:
@@ -102,6 +108,28 @@ class SlurmCommands:
         """
         return await self._run("squeue", "--json", "-a", "-t", "all", "-u", user, is_json=True)
 
+    async def job_rows(
+        self,
+        environment: Mapping[str, str],
+        users: Iterable[str] = (),
+        *,
+        timeout_s: float,
+        states: str = "all",
+    ) -> bytes:
+        """The jobs that slurmctld has; of some users, or of all.
+
+        `environment` has the format. Each waiting task of an array has a row.
+        """
+        names = ",".join(sorted(users))
+        of_users = ("-u", names) if names else ()
+        return await self._output(
+            ("squeue", "-a", "-r", "-h", "-t", states, *of_users),
+            environment=environment,
+            timeout_s=timeout_s,
+            limit_bytes=_ROWS_LIMIT_BYTES,
+            own_errors=True,
+        )
+
     async def past_jobs(self, options: Sequence[str]) -> str:
         """Rows of slurmdbd without steps, one for each run, as slurmrestd writes them."""
         return await self._run("sacct", "--json", "-X", "-D", *options, is_json=True)
@@ -120,39 +148,54 @@ class SlurmCommands:
 
     async def _run(self, *command: str, is_json: bool = False) -> str:
         """What it prints. With JSON its errors are no part of that, if it succeeds."""
+        # 22.05 can't read what it writes itself with another format of time.
+        environment = {} if is_json else _SECONDS
+        printed = await self._output(command, environment=environment, own_errors=is_json)
+        return printed.decode("utf-8", "replace")
+
+    async def _output(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        own_errors: bool,
+        timeout_s: float = 0.0,
+        limit_bytes: int = 0,
+    ) -> bytes:
+        """`own_errors`: what it prints as errors is no part of the output."""
         shown = " ".join(command[:4])
-        line = (*self._prefix, *command)
-        environment = self._environment()
-        if is_json:
-            # 22.05 can't read what it writes itself with another format.
-            del environment["SLURM_TIME_FORMAT"]
-        with TemporaryFile() if is_json else nullcontext() as errors:
+        timeout_s, limit_bytes = timeout_s or self._timeout_s, limit_bytes or self._limit_bytes
+        with TemporaryFile() if own_errors else nullcontext() as errors:
             try:
-                running = await _RunningCommand.start(line, environment, self._limit_bytes, errors)
+                running = await _RunningCommand.start(
+                    (*self._prefix, *command),
+                    self._environment() | dict(environment),
+                    limit_bytes,
+                    errors,
+                )
             except OSError as error:
-                raise Unavailable(
+                raise CommandMissing(
                     f"{command[0]} can't be run: {error.strerror}",
                     hint="Install Slurm's client commands beside the server.",
                 ) from None
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(timeout_s):
                     await running.ended.wait()
-                    if len(running.output) > self._limit_bytes:
-                        raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
+                    if len(running.output) > limit_bytes:
+                        raise Unavailable(f"{shown} printed more than {limit_bytes} bytes")
                     await running.exited.wait()
             except TimeoutError:
-                raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
+                raise Unavailable(f"{shown} took longer than {timeout_s:g} s") from None
             finally:
                 await running.aclose()
-            text = running.output.decode("utf-8", "replace")
             if running.code:
-                excerpt = _beginning(errors) or text.strip()[:_EXCERPT]
+                excerpt = _beginning(errors) or _excerpt(running.output)
                 raise CommandFailed(f"{shown} failed with {running.code}: {excerpt}", excerpt)
-            return text
+            return bytes(running.output)
 
     def _environment(self) -> dict[str, str]:
         path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
-        environment = {"PATH": path, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        environment = {"PATH": path, "LC_ALL": "C"}
         if self._conf:
             environment["SLURM_CONF"] = str(self._conf)
         elif "SLURM_CONF" in os.environ:
@@ -160,11 +203,15 @@ class SlurmCommands:
         return environment
 
 
+def _excerpt(output: bytes | bytearray) -> str:
+    return output[: 4 * _EXCERPT].decode("utf-8", "replace").strip()[:_EXCERPT]
+
+
 def _beginning(errors: IO[bytes] | None) -> str:
     if errors is None:
         return ""
     errors.seek(0)
-    return errors.read(4 * _EXCERPT).decode("utf-8", "replace").strip()[:_EXCERPT]
+    return _excerpt(errors.read(4 * _EXCERPT))
 
 
 class _RunningCommand:

@@ -49,6 +49,8 @@ class Origins:
         self._clock = clock
         self._known: dict[_Run, _Origin] = {}
         self._made: dict[int, _Applied] = {}
+        self._seen: Iterable[Allocation] = ()
+        self._requeued: list[Allocation] = []
         self._retry_at = -math.inf
 
     def applied(self, allocations: Sequence[Allocation]) -> tuple[Allocation, ...]:
@@ -67,7 +69,10 @@ class Origins:
 
     async def learn(self, allocations: Iterable[Allocation], placing: Placing) -> bool:
         """Read some unknown ones; True if any was found. Raises no `LatticeError`."""
-        requeued = [each for each in allocations if each.attempt > 1]
+        if allocations is not self._seen:
+            self._seen = allocations
+            self._requeued = [each for each in allocations if each.attempt > 1]
+        requeued = self._requeued
         here = {_run(each) for each in requeued}
         self._known = {run: origin for run, origin in self._known.items() if run in here}
         unknown = [each for each in requeued if _run(each) not in self._known][:_AT_ONCE]
@@ -99,8 +104,8 @@ def _with_origin(allocation: Allocation, origin: _Origin | None) -> Allocation:
 
 def steady_attempts(
     before: Iterable[Allocation], after: Sequence[Allocation]
-) -> Callable[[Allocation], Allocation]:
-    """Corrects the attempt of jobs that complete in order to be requeued.
+) -> Callable[[Allocation], Allocation] | None:
+    """Corrects the attempt of jobs that complete in order to be requeued; None if there is none.
 
     Slurm counts the restart while the old run still completes under its old submit time. Within one
     submit time the attempt is the one seen before.
@@ -110,10 +115,10 @@ def steady_attempts(
         for each in after
         if each.attempt > 1 and each.state is State.COMPLETING
     }
+    if not doubtful:
+        return None
     seen = {
-        (each.id, each.submitted): each
-        for each in (before if doubtful else ())
-        if (each.id, each.submitted) in doubtful
+        (each.id, each.submitted): each for each in before if (each.id, each.submitted) in doubtful
     }
 
     def steady(job: Allocation) -> Allocation:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
+from lattice.adapters.slurm.answer import checked, read_answer
 from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
 from lattice.adapters.slurm.dialect import Dialect, Dialects
+from lattice.adapters.slurm.job_records import JobRecords
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema.steps import run_use
 from lattice.base.errors import NotFound
@@ -28,7 +29,6 @@ _JOB = re.compile(r"^JobId=([0-9]+) ", re.MULTILINE)
 _FIELD = re.compile(r"^ +(StdOut|StdErr|BatchHost)=(.*)$", re.MULTILINE)
 _GONE = "Invalid job id"
 _EXPANDED = frozenset({"batch_host", "stdout_expanded", "stderr_expanded"})
-_INVALID_JOB = 2017
 _TIMEOUT_S = 15.0
 
 
@@ -37,7 +37,7 @@ class SlurmJobFiles:
 
     def __init__(self, commands: SlurmCommands, rest: SlurmRest, dialects: Dialects) -> None:
         self._commands = commands
-        self._rest = rest
+        self._records = JobRecords(rest, dialects)
         self._dialects = dialects
 
     async def of(self, job_id: int) -> NamedOutputs:
@@ -52,16 +52,7 @@ class SlurmJobFiles:
         return found
 
     async def _from_rest(self, dialect: Dialect, job_id: int) -> NamedOutputs | None:
-        path = f"{dialect.path('jobs').rstrip('/').removesuffix('s')}/{job_id}"
-        reply = await self._rest.get(path, timeout_s=_TIMEOUT_S)
-        try:
-            answer = checked(read_answer(reply.body, "jobs"), reply.status, path)
-        except SlurmRefused as refusal:
-            if any(each.number == _INVALID_JOB for each in refusal.problems):
-                return None
-            raise
-        # All tasks of its array come with it.
-        every = (dialect.schema.outputs(record) for record in answer.records)
+        every = map(dialect.schema.outputs, await self._records.of(dialect, job_id))
         return next((each.outputs for each in every if each and each.job_id == job_id), None)
 
     async def _from_command(self, job_id: int) -> NamedOutputs | None:

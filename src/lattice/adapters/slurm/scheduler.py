@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.exit_codes import ExitCodes
 from lattice.adapters.slurm.first_submit import Origins, steady_attempts
 from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
+from lattice.adapters.slurm.job_list import JobList
 from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema import Raw
@@ -28,26 +29,27 @@ from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.adapters.slurm.topology import leaves, parse_topology
+from lattice.adapters.slurm.user_readings import UserReadings
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
+from lattice.base.turns import in_few_threads
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
 from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.node import Node, Topology
-from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
+from lattice.domain.scheduler import JobListSource, LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vclusters
 
 _log = logging.getLogger(__name__)
 
 _INDEXED_IN_LOOP = 1_000
-"""Jobs that are new in a reading."""
-
+"""Jobs; more are indexed in a thread."""
 _ACCOUNTS_EVERY_S = 60.0
 _TOPOLOGY_EVERY_S = 600.0
 _ORIGINS_EVERY_S = 1.0
 _RETRY_S = 5.0
-_SHARE = 10
+_NODES_SHARE = 10
 _LONGEST_WAIT_S = 5.0
 _LONGEST_FRESH_S = 8.0
 _LONGEST_NODES_WAIT_S = 15.0
@@ -64,11 +66,23 @@ class _JobIndex:
     async def update(self, read: Callable[[], tuple[Allocation, ...]]) -> None:
         """Apply what changed."""
         async with self._updating:
-            records = read()
-            make = self.newest.next
-            # The first reading of many jobs takes seconds.
-            large = len(records) - len(self.newest.allocations) > _INDEXED_IN_LOOP
-            self.newest = await asyncio.to_thread(make, records) if large else make(records)
+            small = len(self.newest.allocations) <= _INDEXED_IN_LOOP
+            records = read() if small else await in_few_threads(read)
+            if small and len(records) <= _INDEXED_IN_LOOP:
+                self.newest = self.newest.next(records)
+            else:
+                self.newest = await in_few_threads(self.newest.next, records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmReader:
+    """Who reads Slurm, and how."""
+
+    account: str = ""
+    """As which slurmrestd reads."""
+    commands_user: str = ""
+    """As whom Slurm's commands run; empty: the same."""
+    job_list: JobListSource = JobListSource.AUTO
 
 
 class SlurmScheduler:
@@ -82,13 +96,14 @@ class SlurmScheduler:
         clock: Clock,
         poll_interval_s: float = 2.0,
         *,
-        reader: str = "",
+        reader: SlurmReader | None = None,
         shown_name: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`reader`: the account by which Slurm is read. `shown_name`: the cluster's, for people."""
+        """`shown_name`: the cluster's name for people."""
+        reader = reader or SlurmReader()
         self._shown_name = shown_name
-        self._site = SlurmSite(commands, reader)
+        self._site = SlurmSite(commands, reader.account)
         self._commands = commands
         self._vclusters = vclusters
         self._clock = clock
@@ -100,12 +115,13 @@ class SlurmScheduler:
         """One poll at a time: an older answer never replaces a newer one."""
         self._reading_accounts = asyncio.Lock()
         self._accounts_asked_s = 0.0
+        self._user_readings = UserReadings(self._read_jobs_of)
         self._fresh_polls: set[asyncio.Task[object]] = set()
         self.dialects = dialects = Dialects(rest, known_schemas(), clock)
         self.job_files = SlurmJobFiles(commands, rest, dialects)
         self.accounting = SlurmAccounting(commands, rest, dialects)
         self.controller_clock = controller_clock = ControllerClock(rest, clock)
-        self.jobs: Polled[Allocation] = Polled(
+        polled_jobs: Polled[Allocation] = Polled(
             rest,
             dialects,
             clock,
@@ -113,6 +129,16 @@ class SlurmScheduler:
             name="jobs",
             decode=self._job,
             restless=lambda job: job.state.waiting,
+        )
+        self.jobs = JobList(
+            polled_jobs,
+            commands,
+            SlurmSite(commands, reader.commands_user or reader.account),
+            rest,
+            dialects,
+            clock,
+            lambda: self._placing,
+            reader.job_list,
         )
         self.nodes: Polled[Node] = Polled(
             rest,
@@ -193,15 +219,20 @@ class SlurmScheduler:
         await self.jobs.replace_all(lambda job: _viewed(job, placing))
         await self._index_jobs()
 
-    async def fresh(self, *, nodes: bool = False, accounts: bool = False) -> SchedulerReading:
+    async def fresh(
+        self, *, nodes: bool = False, accounts: bool = False, users: Collection[str] = ()
+    ) -> SchedulerReading:
         """One more poll, shared by concurrent callers, within the time that polls may take.
 
         If slurmctld does not answer, or the list is too long to be read at once: the last reading.
+        Of a long list the jobs of `users` are read alone.
         """
         if accounts:
             return await self._polled(self._try("accounts", self._read_accounts_again))
         if "jobs" in self.errors:
             return self.live()
+        if users and not nodes and self.jobs.is_long:
+            return await self._polled(self._user_readings.fresh(frozenset(users)))
         return await self._polled(self._read_again(nodes))
 
     async def _polled(self, reading: Coroutine[Any, Any, object]) -> SchedulerReading:
@@ -213,14 +244,21 @@ class SlurmScheduler:
         await asyncio.wait({polls}, timeout=_LONGEST_FRESH_S)
         return self.live()
 
+    async def _read_jobs_of(self, users: frozenset[str]) -> None:
+        async def read() -> None:
+            if await self.jobs.read_users(users):
+                await self._index_jobs()
+
+        await self._try("jobs of single users", read)
+
     async def _read_again(self, nodes: bool) -> None:
         asked_s = self._clock.monotonic()
-        if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
+        if nodes and _NODES_SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
             # First: a caller that just changed a node must not wait for the list of jobs.
             await self._try("nodes", self._poll_nodes)
         async with self._polling:
             if self._jobs_as_of_s < asked_s and "jobs" not in self.errors:
-                due_s = self._jobs_as_of_s + _SHARE * self.jobs.usual_cost_s
+                due_s = self._jobs_as_of_s + self.jobs.share * self.jobs.usual_cost_s
                 wait_s = max(0.0, due_s - self._clock.monotonic())
                 if wait_s <= _LONGEST_WAIT_S:
                     await self._sleep(wait_s)
@@ -255,6 +293,7 @@ class SlurmScheduler:
                     ("rights", self._read_rights, lambda: _ACCOUNTS_EVERY_S),
                     ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
                     ("origins", self._read_origins, lambda: _ORIGINS_EVERY_S),
+                    ("details", self._read_details, lambda: self._interval_s),
                 ):
                     group.create_task(self._repeat(name, step, wait_s), name=f"slurm {name}")
         finally:
@@ -273,6 +312,7 @@ class SlurmScheduler:
             self._try("jobs", self._read_jobs),
         )
         await self._try("origins", self._read_origins)
+        await self._try("details", self._read_details)
 
     async def _repeat(
         self, name: str, step: Callable[[], Awaitable[None]], wait_s: Callable[[], float]
@@ -302,14 +342,14 @@ class SlurmScheduler:
     def _wait_for_jobs(self) -> float:
         if "jobs" in self.errors or self.jobs.counts.polls_total == 1:
             return self._poll_interval_s
-        # Polling takes a tenth of the time at most: a long list is read less often.
+        # Polling takes a part of the time at most: a long list is read less often.
         cost_s = self.jobs.last_cost_s
-        self._interval_s = max(self._poll_interval_s, _SHARE * cost_s)
+        self._interval_s = max(self._poll_interval_s, self.jobs.share * cost_s)
         return self._interval_s - cost_s
 
     def _wait_for_nodes(self) -> float:
         # One slow poll must not hide an operator's change of a node for a minute.
-        wait_s = max(self._interval_s, (_SHARE - 1) * self.nodes.usual_cost_s)
+        wait_s = max(self._interval_s, (_NODES_SHARE - 1) * self.nodes.usual_cost_s)
         return min(wait_s, max(self._interval_s, _LONGEST_NODES_WAIT_S))
 
     async def _poll_jobs(self) -> None:
@@ -322,7 +362,9 @@ class SlurmScheduler:
         before = self.jobs.records
         changed = await self.jobs.poll()
         if changed:
-            await self.jobs.replace_all(steady_attempts(before, self.jobs.records))
+            steady = await in_few_threads(steady_attempts, before, self.jobs.records)
+            if steady is not None:
+                await self.jobs.replace_all(steady)
         self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
         if changed or self._cluster is None:
             await self._index_jobs()
@@ -388,6 +430,10 @@ class SlurmScheduler:
             self._topology, self._leaves = topology, leaves(topology)
             await self.nodes.replace_all(self._on_switch)
             self._rebuild()
+
+    async def _read_details(self) -> None:
+        if await self.jobs.read_details():
+            await self._index_jobs()
 
     async def _read_origins(self) -> None:
         if await self._origins.learn(self.jobs.records, self._placing):

@@ -58,6 +58,13 @@ class SlurmSite:
             f"sacctmgr modify user {self._reader} set adminlevel=operator"
         )
 
+    async def hides_jobs(self) -> bool:
+        """Whether slurmctld hides jobs from the account. Raises `Unavailable`."""
+        here = settings(await self._commands.configuration())
+        if not any(_hidden(here.get("PrivateData", ""), {"jobs": "jobs"})):
+            return False
+        return not await self._is_privileged(here.get("SlurmUser", ""))
+
     async def _is_privileged(self, slurm_user: str) -> bool:
         if self._reader in {"root", slurm_user.partition("(")[0]}:
             return True

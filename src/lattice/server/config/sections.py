@@ -16,6 +16,7 @@ from typing import TypeVar
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.presence import Times
+from lattice.domain.scheduler import JobListSource
 from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.attach.section import AttachSection
 from lattice.features.audit.section import AuditSection
@@ -85,6 +86,11 @@ class SlurmSection:
     bin_dir: Path | None = setting(None, "Folder of Slurm's commands. Not set: the PATH.")
     poll_interval_s: float = setting(
         1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
+    )
+    job_list: JobListSource = setting(
+        JobListSource.AUTO,
+        "Who prints the list of jobs: `rest` (slurmrestd), `squeue`, or `auto`: `squeue` from "
+        "2 000 jobs on, if Slurm shows it all jobs.",
     )
 
 

@@ -286,7 +286,7 @@ async def test_a_defect_is_said_and_polling_goes_on(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(scheduler.jobs, "_decode", broken)
+    monkeypatch.setattr(scheduler.jobs._polled, "_decode", broken)
     changed_jobs(slurm, 1, name="new")
     clock.advance(2)
     await scheduler.refresh()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -63,6 +64,7 @@ class StaleScheduler(InMemoryScheduler):
         *,
         nodes: bool = False,
         accounts: bool = False,  # noqa: ARG002
+        users: Collection[str] = (),  # noqa: ARG002
     ) -> SchedulerReading:
         if self.newer:
             self.allocations, self.down = list(self.newer), False

@@ -157,7 +157,7 @@ def _allocation(facts: JobFacts, placing: Placing, attempt: int) -> Allocation |
         preempted_at=fields.moment(facts.preempt),
         work_dir=fields.text(facts.work_dir, fields.LIST_LIMIT),
         command=fields.text(facts.command, fields.LIST_LIMIT),
-        output=fields.text(facts.output, fields.LIST_LIMIT),
+        output=_output(facts, array),
         comment=fields.text(facts.comment),
         container=fields.text(facts.container, fields.LIST_LIMIT),
         dependency=fields.text(facts.dependency),
@@ -223,6 +223,13 @@ def _array(facts: JobFacts) -> Array | None:
 def _heterogeneous(facts: JobFacts) -> Heterogeneous | None:
     job_id = fields.count(facts.het_job_id)
     return Heterogeneous(job_id, fields.count(facts.het_offset) or 0) if job_id else None
+
+
+def _output(facts: JobFacts, array: Array | None) -> str:
+    # The record of an array's waiting tasks names no file that any of them writes.
+    if array is not None and array.task_id is None:
+        return ""
+    return fields.text(facts.output, fields.LIST_LIMIT)
 
 
 def _name(job_id: int, array: Array | None, het: Heterogeneous | None) -> str:

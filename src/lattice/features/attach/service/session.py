@@ -203,7 +203,8 @@ class AttachService:
         return meant(found, name)
 
     async def _find_anew(self, actor: Actor, name: str) -> Found:
-        await self._scheduler.fresh()
+        # Only the owner attaches.
+        await self._scheduler.fresh(users={actor.user})
         found = self._finder.find_live(actor, _PERMISSION, name)
         return found or await self._finder.find(actor, _PERMISSION, name)
 

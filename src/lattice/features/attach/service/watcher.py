@@ -118,7 +118,7 @@ class SessionWatch:
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 while self._clock.monotonic() < until_s:
-                    await self._scheduler.fresh()
+                    await self._scheduler.fresh(users={self._job.user})
                     messages = tuple(self._check_job())
                     if any(isinstance(each, Ended) for each in messages) or self._over_text:
                         return messages

@@ -221,7 +221,7 @@ class CheckService:
         """The job as Slurm knows it; None if it does not. Raises `Unavailable`."""
         reading = self._scheduler.live()
         if reading.cluster.read_at <= job.submitted:
-            reading = await self._scheduler.fresh()
+            reading = await self._scheduler.fresh(users={job.user})
         live = _of_user(reading.cluster.of_job(job.job_id), job)
         if live is not None:
             return live

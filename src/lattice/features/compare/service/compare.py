@@ -208,7 +208,7 @@ class RunFinder:
         found = await self._access.find(actor, name)
         if _newest(found.allocation).started is None:
             # It may have started since the last snapshot of Slurm.
-            await self._scheduler.fresh()
+            await self._scheduler.fresh(users={found.allocation.user})
             found = await self._access.find(actor, name)
         return found
 

@@ -138,7 +138,7 @@ class DiagService:
             found = await self._output.find(actor, name)
             if found.allocation.started is None and not found.allocation.state.finished:
                 # It may have started since the last snapshot of Slurm.
-                await self._scheduler.fresh()
+                await self._scheduler.fresh(users={found.allocation.user})
                 found = await self._output.find(actor, name)
         return found, self._running(found.allocation)
 

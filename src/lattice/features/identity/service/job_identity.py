@@ -94,7 +94,7 @@ class JobIdentityService:
         found = _run_of(token, reading)
         if found is None and reading.cluster.read_at.timestamp() < token.issued:
             # Slurm may have started it since.
-            reading = await self._scheduler.fresh()
+            reading = await self._scheduler.fresh(users={token.user})
             found = _run_of(token, reading)
         if not reading.source.ok:
             raise Unavailable(

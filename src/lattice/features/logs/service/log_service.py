@@ -210,7 +210,7 @@ class LogService:
         attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             # It may have started since the last snapshot of Slurm.
-            await self._scheduler.fresh()
+            await self._scheduler.fresh(users={found.allocation.user})
             found = await self._access.find(actor, name)
             attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:

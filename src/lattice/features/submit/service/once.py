@@ -182,7 +182,7 @@ class Once:
     async def _find_job(self, digest: str, who: Submitter) -> int:
         """The id of the job with this mark, or 0. Raises `Unavailable` if Slurm does not answer."""
         scope = Scope(users=frozenset({who.user}))
-        reading = await self._scheduler.fresh()
+        reading = await self._scheduler.fresh(users={who.user})
         for each in reading.cluster.visible(scope):
             if read_comment(each.comment).key == digest:
                 return each.array.job_id if each.array else each.job_id

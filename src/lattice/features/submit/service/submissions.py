@@ -117,7 +117,7 @@ class SubmitService:
         free = optional and not repeated
         if not digest or (self._once is None and free):
             submitted = await act()
-            await self._refresh()
+            await self._refresh(who.user)
             return _answer(submitted, repeated=False)
         if self._once is None:
             raise Unavailable(
@@ -127,7 +127,7 @@ class SubmitService:
         submitted, before = await self._once.submit(
             digest, who, digest_of(question), act, optional=free, repeated=repeated
         )
-        await self._refresh()
+        await self._refresh(who.user)
         return _answer(submitted, repeated=before)
 
     async def _run(
@@ -177,7 +177,7 @@ class SubmitService:
                 refusal.message, hint="Slurm itself does not let you cancel this one."
             ) from None
         self._record(actor, unfinished[0])
-        await self._refresh()
+        await self._refresh(unfinished[0].user)
         return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
 
     def _record(self, actor: Actor, job: Allocation) -> None:
@@ -190,11 +190,11 @@ class SubmitService:
         if self._limits is not None:
             await self._limits.ask(actor.sub, kind)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, user: str) -> None:
         """Refresh the snapshot for the next `lattice status`; ignore errors."""
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_SEEN_WITHIN_S):
-                await self._scheduler.fresh()
+                await self._scheduler.fresh(users={user})
 
     def _ready(self, actor: Actor) -> tuple[SubmitGate, Submitter]:
         if self._gate is None:
@@ -209,8 +209,9 @@ class SubmitService:
         # The same steps for every owner: a new snapshot, since the job may be newer or have ended,
         # and the past within the caller's scope.
         asked_at = self._clock.now()
-        reading = await self._scheduler.fresh()
-        scope = scope_of(actor, Permission.CANCEL_ALLOCATION, reading.cluster.accounts)
+        accounts = self._scheduler.live().cluster.accounts
+        scope = scope_of(actor, Permission.CANCEL_ALLOCATION, accounts)
+        reading = await self._scheduler.fresh(users=scope.only_users)
         past, past_known = await self._past(PastQuestion(scope=scope, reference=reference))
         for _ in range(_MOST_READS):
             found = [each for each in reading.cluster.visible(scope) if _meant(reference, each)]
@@ -219,7 +220,7 @@ class SubmitService:
             # A long queue is not read for every request, so a new job may be missing from the
             # snapshot.
             await self._pause(_RETRY_S)
-            reading = await self._scheduler.fresh()
+            reading = await self._scheduler.fresh(users=scope.only_users)
         found = found or _newest(past, scope, reference)
         if found:
             return found

@@ -130,7 +130,7 @@ class TopService:
             found = await self._access.find(actor, name)
             if chosen_attempt(found.allocation, query.attempt).started is None:
                 # It may have started since the last snapshot of Slurm.
-                await self._scheduler.fresh()
+                await self._scheduler.fresh(users={found.allocation.user})
                 found = await self._access.find(actor, name)
         attempt = chosen_attempt(found.allocation, query.attempt)
         if attempt.started is None:
