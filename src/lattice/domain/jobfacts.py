@@ -163,7 +163,7 @@ class GpuFact:
     pcie_width: int | None = None
     pcie_best_width: int | None = None
     nvlinks: int | None = None
-    """How many of its NVLinks are up."""
+    """How many of its links to other cards are up: NVLink, or XGMI of an AMD card."""
     nvlink_bytes_s: float | None = None
     """Their bandwidth in both directions together, protocol overhead included."""
 

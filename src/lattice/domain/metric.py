@@ -186,6 +186,13 @@ CATALOGUE: dict[str, Metric] = {
             most=_ZETTABYTE,
         ),
         _gpu(
+            "gpu_xgmi_bytes_total",
+            _COUNTER,
+            "bytes",
+            "moved over XGMI, both ways",
+            most=_ZETTABYTE,
+        ),
+        _gpu(
             "gpu_link_errors_total",
             _COUNTER,
             "",

@@ -2,8 +2,8 @@
 
 AMD's Python binding must be of the same release as the library, and prints to the standard output
 if it is not. So the library of the node's own ROCm is called directly. Only functions and leading
-fields are used that are the same in all releases from 6.0 on. The one structure that changed is
-read by the library's version, and not at all for versions that are not known.
+fields are used that are the same in all releases from 6.0 on. The structures that changed are read
+by the library's version, and not at all for versions that are not known.
 
 Every failed call raises `AmdSmiFailed` with the library's own text. After a failed start it waits
 30 s, because a broken driver can take seconds to fail.
@@ -26,7 +26,12 @@ NO_DRIVER = "this node has no AMD driver"
 NO_CARDS = "this node has no AMD GPU"
 BROKEN = "the AMD driver of this node does not answer"
 
-LIBRARIES = ("libamd_smi.so", "/opt/rocm/lib/libamd_smi.so")
+LIBRARIES = (
+    "libamd_smi.so",
+    "/opt/rocm/lib/libamd_smi.so",
+    *(f"libamd_smi.so.{release}" for release in (27, 26, 25, 24)),
+)
+"""Of a distribution's package; of ROCm; of a package without the file that only compilers need."""
 _GPUS = 2
 """Of `amdsmi_init`: only GPUs."""
 _AMD_GPU = 1
@@ -160,10 +165,19 @@ class AmdSmi:
         return int(value.value)
 
     def structure(self, function: str, handle: int, *arguments: int) -> bytes:
-        """The bytes of a structure, zeros behind it. Raises `AmdSmiFailed`."""
-        buffer = ctypes.create_string_buffer(_ROOM)
+        """The bytes of a structure. What the library does not write is a blank.
+
+        Raises `AmdSmiFailed`.
+        """
+        buffer = ctypes.create_string_buffer(b"\xff" * _ROOM, _ROOM)
         numbers = (ctypes.c_uint32(each) for each in arguments)
         self.call(function, handle, *numbers, buffer)
+        return buffer.raw
+
+    def block_errors(self, handle: int, block: int) -> bytes:
+        """The error counts of one part of a card. Raises `AmdSmiFailed`."""
+        buffer = ctypes.create_string_buffer(b"\xff" * _ROOM, _ROOM)
+        self.call("amdsmi_get_gpu_ecc_count", handle, ctypes.c_uint64(block), buffer)
         return buffer.raw
 
     def energy_microjoules(self, handle: int) -> float:

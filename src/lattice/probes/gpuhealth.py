@@ -31,8 +31,8 @@ GRAVE_XIDS: Mapping[int, str] = {
     92: "many memory errors were corrected",
     94: "memory error that ended one program",
 }
-SLOWING = frozenset({"hw_slowdown", "hw_thermal", "sw_thermal", "power_brake"})
-"""Without `sw_power_cap`: a busy card is at its power limit."""
+AT_LIMIT = frozenset({"sw_power_cap"})
+"""No warning: a busy card is at its power limit."""
 LASTING_READINGS = 3
 HELD_S = 300.0
 STORM_PER_HOUR = 1000.0
@@ -47,13 +47,13 @@ class CardCondition:
     uuid: str
     name: str = ""
     lost: str = ""
-    """NVML's error if the card does not answer."""
+    """The library's error if the card does not answer."""
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     throttled: tuple[str, ...] = ()
     xids: Mapping[int, int] = field(default_factory=dict)
     nvlinks: int | None = None
-    """How many are up."""
+    """How many are up, of NVLink or XGMI."""
     nvlink_bytes_s: float | None = None
     """Their capacity, both directions together."""
 
@@ -112,7 +112,7 @@ class GpuHealthJudge:
     def _slowed(self, reading: GpuReading) -> Iterator[str]:
         now: dict[str, int] = {}
         for card in reading.cards:
-            reasons = sorted(SLOWING.intersection(card.throttled))
+            reasons = sorted(set(card.throttled) - AT_LIMIT)
             if reasons:
                 now[card.uuid] = self._slow_readings.get(card.uuid, 0) + 1
                 if now[card.uuid] >= LASTING_READINGS:

@@ -266,7 +266,9 @@ def reading(metric: str, value: Any, factor: float, time: float, **labels: str) 
         return absent
 
 
-def lost_card(uuid: str, last_error: str, reason: str = LOST) -> list[MetricReading]:
+def lost_card(
+    uuid: str, last_error: str, reason: str = LOST, metrics: frozenset[str] = CARD_METRICS
+) -> list[MetricReading]:
     """An absence for every metric of a lost card."""
     labels = labelled(gpu_uuid=uuid)
-    return [Absence(each, reason, last_error, labels) for each in sorted(CARD_METRICS)]
+    return [Absence(each, reason, last_error, labels) for each in sorted(metrics)]

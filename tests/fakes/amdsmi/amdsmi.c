@@ -1,7 +1,7 @@
 /* libamd_smi.so for machines without a GPU: the calls that Lattice makes, with the structures of
    AMD's header of the release that AMDSMI_STATE names, answered from that text file.
 
-     release 26                 first number of the version; 24 has the older structures
+     release 26                 first number of the version; 24 has the older structures, 27 the newer
      init 34                    amdsmi_init answers with this code
      hang 30                    every call waits for so many seconds first
      gpus 4                     how many cards there are
@@ -10,6 +10,7 @@
      gpu 0 lost 1               every call about it answers "input or output error"
 
    The last line that fits is the one that holds. What has no line is not supported. */
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +239,107 @@ int amdsmi_get_gpu_pci_replay_counter(void *handle, uint64_t *counter) {
   int code = number(handle, "pcie_replays", &found);
   *counter = found;
   return code;
+}
+
+/* The firmware's table up to the counters of throttling. Release 27 widened four fields. */
+#define TABLE(name, wider)                                                                      \
+  struct name {                                                                                 \
+    uint16_t size;                                                                              \
+    uint8_t format, content;                                                                    \
+    uint16_t temperature[6], activity[3], average_power;                                        \
+    uint64_t energy, clock_counter;                                                             \
+    uint16_t average_clocks[7], current_clocks[7];                                              \
+    uint32_t throttle;                                                                          \
+    uint16_t fan, pcie_width, pcie_speed;                                                       \
+    wider gfx_acc, mem_acc;                                                                     \
+    uint16_t hbm[4];                                                                            \
+    uint64_t firmware_time;                                                                     \
+    uint16_t voltage[3];                                                                        \
+    uint64_t throttle_bits;                                                                     \
+    uint16_t current_power, vcn[4];                                                             \
+    uint32_t locked;                                                                            \
+    uint16_t xgmi_width, xgmi_speed;                                                            \
+    uint64_t pcie[5], xgmi_read[8], xgmi_written[8];                                            \
+    uint16_t gfx_clocks[8], other_clocks[12], jpeg[32];                                         \
+    wider naks[2];                                                                              \
+    uint64_t cycles, prochot, ppt, socket, regulator, memory;                                   \
+  }
+TABLE(table_26, uint32_t);
+TABLE(table_27, uint64_t);
+/* Measured with AMD's headers of 6.1.2 and 10.1. */
+_Static_assert(offsetof(struct table_26, throttle_bits) == 112, "");
+_Static_assert(offsetof(struct table_26, xgmi_width) == 136, "");
+_Static_assert(offsetof(struct table_26, xgmi_read) == 184, "");
+_Static_assert(offsetof(struct table_26, cycles) == 424, "");
+_Static_assert(offsetof(struct table_27, throttle_bits) == 120, "");
+_Static_assert(offsetof(struct table_27, xgmi_width) == 144, "");
+_Static_assert(offsetof(struct table_27, xgmi_read) == 192, "");
+_Static_assert(offsetof(struct table_27, cycles) == 440, "");
+_Static_assert(offsetof(struct table_27, memory) == 480, "");
+
+static uint64_t field(void *handle, const char *key, uint64_t blank) {
+  unsigned long long found = 0;
+  return number(handle, key, &found) ? blank : (uint64_t)found;
+}
+
+#define FILL(table)                                                                             \
+  do {                                                                                          \
+    (table)->throttle_bits = field(handle, "throttle_bits", UINT64_MAX);                        \
+    (table)->xgmi_width = (uint16_t)field(handle, "xgmi_width", UINT16_MAX);                    \
+    (table)->xgmi_speed = (uint16_t)field(handle, "xgmi_speed", UINT16_MAX);                    \
+    for (int link = 0; link < 8; link++) {                                                      \
+      (table)->xgmi_read[link] = field(handle, "xgmi_read", UINT64_MAX);                        \
+      (table)->xgmi_written[link] = field(handle, "xgmi_written", UINT64_MAX);                  \
+    }                                                                                           \
+  } while (0)
+#define FILL_COUNTERS(table)                                                                    \
+  do {                                                                                          \
+    (table)->cycles = field(handle, "cycles", UINT64_MAX);                                      \
+    (table)->prochot = field(handle, "prochot", UINT64_MAX);                                    \
+    (table)->ppt = field(handle, "ppt", UINT64_MAX);                                            \
+    (table)->socket = field(handle, "socket", UINT64_MAX);                                      \
+    (table)->regulator = field(handle, "regulator", UINT64_MAX);                                \
+    (table)->memory = field(handle, "hbm", UINT64_MAX);                                         \
+  } while (0)
+
+int amdsmi_get_gpu_metrics_info(void *handle, void *into) {
+  char value[128];
+  int release = setting("release", 26), code = ask(handle, "table", value);
+  if (code) return code;
+  if (release >= 27) {
+    memset(into, 0xFF, sizeof(struct table_27));
+    FILL((struct table_27 *)into);
+    FILL_COUNTERS((struct table_27 *)into);
+  } else if (release >= 25) {
+    memset(into, 0xFF, sizeof(struct table_26));
+    FILL((struct table_26 *)into);
+    FILL_COUNTERS((struct table_26 *)into);
+  } else {
+    memset(into, 0xFF, offsetof(struct table_26, cycles));
+    FILL((struct table_26 *)into);
+  }
+  return SUCCESS;
+}
+
+/* `xgmi_links` has a letter for each link: U up, D down, X disabled. */
+int amdsmi_get_gpu_xgmi_link_status(void *handle, uint32_t status[24]) {
+  char value[128];
+  int code = setting("release", 26) < 25 ? NOT_SUPPORTED : ask(handle, "xgmi_links", value);
+  if (code) return code;
+  status[0] = (uint32_t)strlen(value);
+  for (uint32_t link = 0; link < status[0] && link < 8; link++)
+    status[link + 1] = value[link] == 'U' ? 1 : value[link] == 'D' ? 0 : 2;
+  return SUCCESS;
+}
+
+int amdsmi_get_gpu_ecc_count(void *handle, uint64_t block, uint64_t counts[8]) {
+  unsigned long long corrected = 0, uncorrected = 0;
+  int code = block != 0x80 ? INVALID : number(handle, "xgmi_corrected", &corrected);
+  if (!code) code = number(handle, "xgmi_uncorrected", &uncorrected);
+  if (code) return code;
+  counts[0] = corrected;
+  counts[1] = uncorrected;
+  return SUCCESS;
 }
 
 int amdsmi_get_gpu_total_ecc_count(void *handle, uint64_t counts[8]) {

@@ -24,6 +24,8 @@ from lattice.domain.metric import (
 NOW = 1_790_000_000.0
 UUID = "GPU-6a1c0f3e"
 
+_LINKS = frozenset({"gpu_nvlink_bytes_total", "gpu_xgmi_bytes_total"})
+
 
 def sample(metric: str = "memory_used_bytes", value: float = 1.0, **changes: Any) -> Sample:
     return Sample(metric, value, **{"time": NOW, **changes})
@@ -50,14 +52,15 @@ def test_a_number_has_a_source_and_a_moment() -> None:
 def test_a_blank_of_a_vendor_is_out_of_every_bound() -> None:
     """DCGM says 1.4e16 where it knows nothing."""
     cards = [each for each in CATALOGUE.values() if each.per is Per.GPU]
-    for metric in (each for each in cards if each.name != "gpu_nvlink_bytes_total"):
+    for metric in (each for each in cards if each.name not in _LINKS):
         with pytest.raises(NotMeasured):
             sample(metric.name, 1.4e16, labels=_labels(metric))
 
 
-def test_a_card_moves_more_than_a_petabyte_over_nvlink() -> None:
+@pytest.mark.parametrize("name", sorted(_LINKS))
+def test_a_card_moves_more_than_a_petabyte_over_its_links(name: str) -> None:
     """Twenty minutes of one; its blanks are refused where it is read."""
-    metric = CATALOGUE["gpu_nvlink_bytes_total"]
+    metric = CATALOGUE[name]
     assert sample(metric.name, 1.9e20, labels=_labels(metric)).value == 1.9e20
 
 

@@ -25,6 +25,7 @@ from lattice.features.diag.section import DiagSection
 from lattice.features.diag.wiring import targets_of
 from lattice.features.watch.node.judge import AlertJudge
 from lattice.observe.thresholds import Thresholds
+from lattice.probes.amd_table import HEAT
 from tests.fakes.node_looks import BEGUN, CARD, card, sample, sight, snapshot
 from tests.unit.features.diag.wards import healthy
 
@@ -191,6 +192,7 @@ def test_slow_reads_and_writes(factor: float, operations: int, bound: float) -> 
         (("sw_thermal",), None, Severity.CRITICAL, Verdict.BAD),
         (("hw_slowdown",), 300.0, Severity.CRITICAL, Verdict.BAD),
         (("power_brake",), 300.0, Severity.CRITICAL, Verdict.BAD),
+        *(((each,), 300.0, Severity.CRITICAL, Verdict.BAD) for each in sorted(HEAT)),
         (("sw_power_cap", "hw_thermal"), 399.0, Severity.CRITICAL, Verdict.BAD),
         (("sw_power_cap",), 200.0, Severity.WARNING, Verdict.ATTENTION),
         (("sw_power_cap",), 339.9, Severity.WARNING, Verdict.ATTENTION),

@@ -23,18 +23,12 @@ from lab.amd_gpus import (
     amd_uuid_of,
     build_amd_library,
 )
+from lattice.domain.measured import FIRST_READING
 from lattice.domain.metric import CATALOGUE, Per
 from lattice.probes import amdsmi
-from lattice.probes.amd import (
-    NO_SUCH_CARD,
-    NOT_READ,
-    OTHER_RELEASE,
-    PARTITIONED,
-    TWICE,
-    AmdCard,
-    AmdProbe,
-    chosen,
-)
+from lattice.probes.amd import TWICE, AmdProbe
+from lattice.probes.amd_card import NOT_READ, OTHER_RELEASE, OTHER_TABLE
+from lattice.probes.amd_cards import NO_SUCH_CARD, PARTITIONED, AmdCard, chosen
 from lattice.probes.card_probe import NO_GPUS
 from lattice.probes.node_cards import node_cards
 from lattice.probes.nvidia import NOT_LISTED, NvidiaProbe
@@ -45,7 +39,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None, reason="the library is compiled, and there is no C compiler"
 )
 _PROGRAM = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from lattice.base.clock import SystemClock
 from lattice.domain.metric import Sample
@@ -61,8 +55,13 @@ probe = AmdProbe(lambda _: gpus, clock, devices=asked["devices"], library=librar
 job = NodeJob(identity=JobIdentity("b", 1, 1, 1.7e9), started_by=StartSign.FOLDER)
 readings = probe.read([job])[job.identity]
 condition = probe.condition()
+if asked["later"]:
+    with open(os.environ["AMDSMI_STATE"], "a") as state:
+        state.write(asked["later"])
+    readings = probe.read([job])[job.identity]
+    condition = probe.condition()
 print(json.dumps({
-    "values": [[each.metric, each.label("gpu_uuid"), each.value]
+    "values": [[each.metric, dict(each.labels), each.value]
                for each in readings if isinstance(each, Sample)],
     "absent": [[each.metric, each.reason, each.last_error]
                for each in readings if not isinstance(each, Sample)],
@@ -70,6 +69,8 @@ print(json.dumps({
     "nothing": condition.nothing,
     "failure": condition.failure,
     "cards": [[each.uuid, each.name, each.lost, each.ecc_uncorrected] for each in condition.cards],
+    "slowed": [list(each.throttled) for each in condition.cards],
+    "links": [[each.nvlinks, each.nvlink_bytes_s] for each in condition.cards],
 }))
 """
 Read = Callable[..., dict[str, Any]]
@@ -94,9 +95,19 @@ def read(library: Path, cards: AmdState, tmp_path: Path) -> Read:
         (folder / f"card{card}").mkdir()
 
     def result(
-        *gpus: int, devices: tuple[str, ...] = (), driver: str = "/", path: Path = library.parent
+        *gpus: int,
+        devices: tuple[str, ...] = (),
+        driver: str = "/",
+        path: Path = library.parent,
+        later: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        asked = {"gpus": gpus, "devices": devices, "driver": driver, "sys": str(tmp_path)}
+        asked = {
+            "gpus": gpus,
+            "devices": devices,
+            "driver": driver,
+            "sys": str(tmp_path),
+            "later": "".join(f"gpu * {each}\n" for each in later),
+        }
         environment = {**os.environ, "LD_LIBRARY_PATH": str(path), STATE: str(cards.file)}
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM, json.dumps(asked)],
@@ -114,7 +125,22 @@ def read(library: Path, cards: AmdState, tmp_path: Path) -> Read:
 
 
 def values(found: dict[str, Any]) -> dict[str, float]:
-    return {metric: value for metric, _, value in found["values"]}
+    """By metric, and what tells its series of one card apart."""
+    return {
+        ".".join((metric, *(labels[each] for each in sorted(labels.keys() - {"gpu_uuid"})))): value
+        for metric, labels, value in found["values"]
+    }
+
+
+def slowed(found: dict[str, Any]) -> dict[str, float]:
+    """By cause."""
+    series = "gpu_throttled."
+    known = values(found).items()
+    return {name.removeprefix(series): value for name, value in known if name.startswith(series)}
+
+
+def reason_of(found: dict[str, Any], metric: str) -> str:
+    return next(reason for name, reason, _ in found["absent"] if name == metric)
 
 
 def reasons(found: dict[str, Any]) -> set[tuple[str, str]]:
@@ -139,14 +165,105 @@ def test_a_card_has_the_figures_of_the_catalogue(release: int, read: Read, cards
         "gpu_energy_joules_total": pytest.approx(15.3),
         "gpu_ecc_corrected_total": 3,
         "gpu_ecc_uncorrected_total": 0,
-        "gpu_link_errors_total": 5,
+        "gpu_link_errors_total.replay.pcie": 5,
+        "gpu_link_errors_total.corrected.xgmi": 4,
+        "gpu_link_errors_total.uncorrected.xgmi": 0,
+        "gpu_xgmi_bytes_total": 8 * 1500 * 1024,
     }
     # Slurm's first device is the render device with the lowest number.
     assert found["uuids"] == [amd_uuid_of(1)]
-    assert reasons(found) == {(NOT_READ, "")}
+    throttling = FIRST_READING if release > 24 else NOT_REPORTED
+    assert reasons(found) == {(NOT_READ, ""), (throttling, "")}
     metrics = {each[0] for each in (*found["values"], *found["absent"])}
     of_cards = {each.name for each in CATALOGUE.values() if each.per is Per.GPU}
-    assert of_cards - metrics == {"gpu_sm_occupancy_percent"}
+    assert of_cards - metrics == {"gpu_sm_occupancy_percent", "gpu_nvlink_bytes_total"}
+
+
+@pytest.mark.spec("SRC-4", "DIAG-4")
+@pytest.mark.parametrize("release", [25, 26, 27])
+def test_a_card_is_slowed_down_if_its_counters_rose_since_the_last_reading(
+    release: int, read: Read, cards: AmdState
+) -> None:
+    cards.set(release=release)
+    found = read(0, later=("cycles 2000", "ppt 1400", "hbm 300", "socket 29"))
+    # The socket was too hot for 0.9 % of the time.
+    assert slowed(found) == {
+        "sw_power_cap": 1,
+        "memory_thermal": 1,
+        "socket_thermal": 0,
+        "prochot_thermal": 0,
+        "regulator_thermal": 0,
+    }
+    assert found["slowed"] == [["sw_power_cap", "memory_thermal"]] * 2
+
+
+@pytest.mark.spec("SRC-2")
+def test_counters_that_stand_still_or_begin_again_give_no_value(
+    read: Read, cards: AmdState
+) -> None:
+    assert reason_of(read(0, later=("ppt 1400",)), "gpu_throttled") == FIRST_READING
+    assert reason_of(read(0, later=("cycles 10", "ppt 5")), "gpu_throttled") == FIRST_READING
+    cards.card("*", prochot="error:2")
+    assert slowed(read(0, later=("cycles 2000", "ppt 403"))).keys() == {
+        "sw_power_cap",
+        "memory_thermal",
+        "socket_thermal",
+        "regulator_thermal",
+    }
+
+
+@pytest.mark.spec("SRC-4")
+@pytest.mark.parametrize("release", [24, 26, 27])
+def test_a_card_without_counters_has_bits(release: int, read: Read, cards: AmdState) -> None:
+    cards.set(release=release)
+    # The memory is too hot (34). The hotspot (36) and a limit of current (16) are left out.
+    cards.card("*", cycles="error:2", throttle_bits=1 << 34 | 1 << 36 | 1 << 16)
+    assert slowed(read(0)) == {
+        "sw_power_cap": 0,
+        "memory_thermal": 1,
+        "socket_thermal": 0,
+        "prochot_thermal": 0,
+        "regulator_thermal": 0,
+    }
+    cards.card("*", throttle_bits=0)
+    assert set(slowed(read(0)).values()) == {0}
+
+
+@pytest.mark.spec("SRC-2")
+def test_a_card_that_does_not_report_throttling_is_not_called_fast(
+    read: Read, cards: AmdState
+) -> None:
+    cards.card("*", cycles="error:2")
+    found = read(0, later=("utilization 1",))
+    assert slowed(found) == {}
+    assert reason_of(found, "gpu_throttled") == NOT_REPORTED
+    cards.card("*", table="error:2")
+    assert reason_of(read(0), "gpu_xgmi_bytes_total") == NOT_REPORTED
+
+
+@pytest.mark.spec("SRC-2")
+def test_the_table_of_an_unknown_release_is_not_guessed(read: Read, cards: AmdState) -> None:
+    cards.set(release=28)
+    found = read(0)
+    assert slowed(found) == {}
+    assert {reason_of(found, each) for each in ("gpu_throttled", "gpu_xgmi_bytes_total")} == {
+        OTHER_TABLE
+    }
+    assert found["links"] == [[7, None]] * 2
+
+
+@pytest.mark.spec("SRC-2", "SRC-4")
+def test_the_links_between_cards(read: Read, cards: AmdState) -> None:
+    # 16 lanes with 32 Gb/s are 64 GB/s one way.
+    assert read(0)["links"] == [[7, 7 * 2 * 64e9]] * 2
+    cards.card(0, xgmi_links="XUUUUUUD")
+    cards.card(1, xgmi_width="error:2")
+    assert read(0)["links"] == [[6, 6 * 2 * 64e9], [7, None]]
+    cards.card("*", xgmi_links="error:2", xgmi_read="error:2", xgmi_corrected="error:2")
+    found = read(0)
+    assert found["links"] == [[None, None]] * 2
+    assert reason_of(found, "gpu_xgmi_bytes_total") == NOT_REPORTED
+    assert "gpu_link_errors_total.corrected.xgmi" not in values(found)
 
 
 @pytest.mark.spec("SRC-2")
@@ -156,7 +273,7 @@ def test_replays_that_amd_smi_does_not_count_are_absent(
 ) -> None:
     cards.card(1, pcie_replays=found)
     told = read(0)
-    assert "gpu_link_errors_total" not in values(told)
+    assert "gpu_link_errors_total.replay.pcie" not in values(told)
     assert "gpu_link_errors_total" in {each[0] for each in told["absent"]}
 
 

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.node import HealthState, NodeHealth
+from lattice.probes.amd_table import HEAT
 from lattice.probes.gpuhealth import (
     FATAL_XIDS,
     HELD_S,
-    SLOWING,
     CardCondition,
     ExpectedGpus,
     GpuHealthJudge,
     GpuReading,
 )
+from lattice.probes.nvidia_card import THROTTLE_BITS
 
 T = 1_794_702_411.0
 SOUND = CardCondition(uuid="GPU-a", name="NVIDIA A100", ecc_corrected=0, ecc_uncorrected=0)
@@ -154,7 +155,7 @@ CARDS = st.builds(
     lost=st.sampled_from(["", "GPU is lost", "\x1b[31m"]),
     ecc_corrected=st.none() | st.integers(0, 10**6),
     ecc_uncorrected=st.none() | st.integers(0, 3),
-    throttled=st.lists(st.sampled_from([*sorted(SLOWING), "sw_power_cap"])).map(tuple),
+    throttled=st.lists(st.sampled_from([*sorted(HEAT), *sorted(THROTTLE_BITS)])).map(tuple),
     xids=st.dictionaries(st.integers(0, 200), st.integers(1, 3), max_size=3),
 )
 

@@ -141,9 +141,13 @@ def test_a_card_at_work_tells_everything_in_base_units(site: Site, cards: NvmlSt
 
 
 @pytest.mark.spec("TOP-1")
-def test_its_metrics_are_those_of_the_catalogue_but_for_dcgms_own() -> None:
+def test_its_metrics_are_those_of_the_catalogue_but_for_those_of_dcgm_and_amd() -> None:
     of_gpus = {name for name, metric in CATALOGUE.items() if metric.per is Per.GPU}
-    assert of_gpus - NvidiaProbe.metrics == {"gpu_sm_occupancy_percent", "gpu_link_errors_total"}
+    assert of_gpus - NvidiaProbe.metrics == {
+        "gpu_sm_occupancy_percent",
+        "gpu_link_errors_total",
+        "gpu_xgmi_bytes_total",
+    }
 
 
 @pytest.mark.spec("TOP-2")

@@ -267,6 +267,26 @@ def test_nvlink_is_measured_against_what_its_links_can_carry() -> None:
     assert found.source == "host_local_probe"
 
 
+@pytest.mark.spec("DIAG-2")
+def test_the_links_of_amd_are_named_as_what_they_are() -> None:
+    ward = linked(300e9, 896e9)
+    ward[0].links = "xgmi"
+    nvlink, xgmi = told(ward, GpuTraffic)
+    assert [nvlink.title, xgmi.title] == ["NVLink", "XGMI"]
+    assert [each.node for each in xgmi.subjects] == ["n1"]
+    assert (xgmi.measured, xgmi.target) == pytest.approx((300e9, 896e9))
+
+
+@pytest.mark.spec("SRC-2", "DIAG-2")
+def test_cards_of_amd_without_xgmi_have_one_line_with_the_reason() -> None:
+    ward = healthy(5)
+    for each in ward.nodes:
+        name = "gpu_xgmi_bytes_total"
+        each.absences = {name: Absence(name, "this card does not tell it")}
+    (found,) = told(ward, GpuTraffic)
+    assert (found.title, found.reason) == ("XGMI", "this card does not tell it")
+
+
 @pytest.mark.spec("SRC-2", "DIAG-2")
 def test_without_the_speed_of_its_links_nvlink_has_no_target_and_that_is_said() -> None:
     ward = linked(850e9, 956e9)

@@ -57,6 +57,7 @@ class WardNode:
     throttled: dict[str, tuple[str, ...]] = field(default_factory=dict)
     nvlink_bytes_s: float | None = None
     """What each card moves over it; None: the cards do not tell."""
+    links: str = "nvlink"
     new_ecc: float = 0.0
     new_xids: dict[str, float] = field(default_factory=dict)
     progress: Progress | None = None
@@ -120,7 +121,7 @@ class WardNode:
                     gpu_uuid=uuid,
                 ),
                 *(
-                    one("gpu_nvlink_bytes_total", rate * since, gpu_uuid=uuid)
+                    one(f"gpu_{self.links}_bytes_total", rate * since, gpu_uuid=uuid)
                     for rate in [self.nvlink_bytes_s]
                     if rate is not None
                 ),

@@ -14,12 +14,12 @@ from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, snapshot
 
 _LABELS = {
     "scope": ("job", "node"),
-    "reason": ("sw_power_cap", "hw_thermal", "hw_slowdown", "gpu_idle"),
+    "reason": ("sw_power_cap", "hw_thermal", "memory_thermal", "hw_slowdown", "gpu_idle"),
     "xid": ("31", "79"),
     "le": ("0.001", "0.1", "+Inf"),
     "resource": ("io",),
     "share": ("some",),
-    "link": ("pcie", "nvlink"),
+    "link": ("pcie", "nvlink", "xgmi"),
     "kind": ("replay", "crc"),
 }
 _EVERY_SERIES = sorted(CATALOGUE)

@@ -1,12 +1,14 @@
-"""NVLink traffic compared with its capacity, and SM occupancy. Pure.
+"""Traffic between GPUs compared with the capacity of their links, and SM occupancy. Pure.
 
-Neither can be a fault; they complete the page about GPUs.
+The links are NVLink, or XGMI of AMD's cards. Neither figure can be a fault; they complete the page
+about GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 
 from lattice.domain.measured import FIRST_READING
@@ -25,11 +27,9 @@ from lattice.features.diag.rules.findings import (
     passed_s,
 )
 
-_BYTES, _BUSY, _CARDS = (
-    "gpu_nvlink_bytes_total",
-    "gpu_sm_occupancy_percent",
-    "gpu_utilization_percent",
-)
+_BUSY, _CARDS = "gpu_sm_occupancy_percent", "gpu_utilization_percent"
+_LINKS = {"gpu_nvlink_bytes_total": "NVLink", "gpu_xgmi_bytes_total": "XGMI"}
+"""The counter of each kind of link, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +42,61 @@ class _Moved:
 
 
 class GpuTraffic:
-    """Reads NVLink's counter and the speed of its links, and DCGM's occupancy."""
+    """Reads the counter and the speed of the links, and DCGM's occupancy."""
 
     name, title, area, order = "gpu_traffic", "NVLink", Area.GPU, 260
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        moved: list[_Moved] = []
-        unseen: list[MissingObservation] = []
-        busy: list[tuple[Subject, float]] = []
-        for node, snapshot in each_snapshot(case):
-            of_node = list(_moved(case, node, snapshot))
-            moved += of_node
-            if not of_node and snapshot.now.of(_CARDS):
-                unseen.append(_unseen(node, snapshot))
-            busy += [
-                (Subject(node=node, gpu=each.label("gpu_uuid")), each.value)
-                for each in snapshot.now.of(_BUSY)
-            ]
-        if moved or unseen:
-            template = FindingTemplate(sense=Sense.OF, unit="bytes/s")
-            yield from findings(self, case, [*_seen(moved), *unseen], template)
+        for metric, title in _LINKS.items():
+            for each in self._over(metric, case):
+                yield replace(each, title=title)
+        busy = [
+            (Subject(node=node, gpu=each.label("gpu_uuid")), each.value)
+            for node, snapshot in each_snapshot(case)
+            for each in snapshot.now.of(_BUSY)
+        ]
         if busy:
             yield _occupancy(self, case, busy)
 
+    def _over(self, metric: str, case: Case) -> Iterator[Finding]:
+        """The findings of the nodes whose cards have this kind of link."""
+        moved: list[_Moved] = []
+        unseen: list[MissingObservation] = []
+        for node, snapshot in each_snapshot(case):
+            if _links_of(snapshot) != metric:
+                continue
+            of_node = list(_moved(case, node, snapshot, metric))
+            moved += of_node
+            if not of_node and snapshot.now.of(_CARDS):
+                unseen.append(_unseen(node, snapshot, metric))
+        if moved or unseen:
+            template = FindingTemplate(sense=Sense.OF, unit="bytes/s")
+            yield from findings(self, case, [*_seen(moved), *unseen], template)
 
-def _moved(case: Case, node: str, snapshot: NodeSnapshot) -> Iterator[_Moved]:
+
+def _links_of(snapshot: NodeSnapshot) -> str:
+    """The counter of the links that the cards of a node have, or would have."""
+    measured = (each for each in _LINKS if snapshot.now.of(each))
+    explained = (each for each in _LINKS if snapshot.now.absence(each))
+    return next(chain(measured, explained), next(iter(_LINKS)))
+
+
+def _moved(case: Case, node: str, snapshot: NodeSnapshot, metric: str) -> Iterator[_Moved]:
     over_s = passed_s(snapshot)
     facts = case.facts.get(node)
     most = {each.uuid: each.nvlink_bytes_s for each in facts.gpus} if facts is not None else {}
-    for each in snapshot.now.of(_BYTES):
+    for each in snapshot.now.of(metric):
         more, uuid = grown(snapshot, each), each.label("gpu_uuid")
         if more is not None and over_s:
             yield _Moved(Subject(node=node, gpu=uuid), more / over_s, most.get(uuid))
 
 
-def _unseen(node: str, snapshot: NodeSnapshot) -> MissingObservation:
-    if snapshot.now.of(_BYTES):
+def _unseen(node: str, snapshot: NodeSnapshot, metric: str) -> MissingObservation:
+    if snapshot.now.of(metric):
         # There is a counter, but no earlier value yet.
         return MissingObservation(node=node, reason=FIRST_READING, lack=Lack.TOO_EARLY)
-    return lacking(node, snapshot, _BYTES)
+    return lacking(node, snapshot, metric)
 
 
 def _seen(moved: Sequence[_Moved]) -> list[Observation]:
