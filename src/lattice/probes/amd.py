@@ -1,10 +1,8 @@
-"""The AMD probe: metrics of each job's cards, read through amd-smi's library."""
+"""The AMD probe: metrics of each job's cards, by amd-smi's library or else its command."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from lattice.base.clock import Clock
@@ -17,15 +15,14 @@ from lattice.probes.amd_card import (
     AmdCardReader,
     lost_amd_card,
 )
-from lattice.probes.amd_cards import AmdCard, AmdChosen, chosen, met
+from lattice.probes.amd_cards import AmdCard, AmdChosen, chosen, met, with_lost
+from lattice.probes.amd_command import AmdCommandDriver
 from lattice.probes.amd_table import ThrottleMeter
 from lattice.probes.amdsmi import AmdSmi, AmdSmiFailed
 from lattice.probes.card_probe import HELD_S, CardProbe
 from lattice.probes.gpuhealth import CardCondition
 from lattice.probes.nvidia_card import ECC_CORRECTED, ECC_UNCORRECTED
 from lattice.probes.probe import ProbeFailed
-
-TWICE = "two cards of this node have the same UUID"
 
 _MARKET_NAME = "amdsmi_get_gpu_asic_info"
 _COMPUTE, _MEMORY = "amdsmi_get_gpu_compute_partition", "amdsmi_get_gpu_memory_partition"
@@ -67,17 +64,10 @@ class AmdDriver:
             raise ProbeFailed(amdsmi.BROKEN, failed.text) from None
         if not handles:
             raise ProbeFailed(amdsmi.NO_CARDS)
-        cards = [self._card(each) for each in handles]
-        # A card that is no longer listed is lost, not gone: its job must know.
-        cards += [
-            replace(card, lost="it is not listed any more")
-            for handle, card in self._known.items()
-            if handle not in handles
-        ]
-        count = Counter(each.uuid for each in cards)
-        if any(uuid and many > 1 for uuid, many in count.items()):
-            raise ProbeFailed(TWICE)
-        return tuple(cards)
+        return with_lost(
+            [self._card(each) for each in handles],
+            [card for handle, card in self._known.items() if handle not in handles],
+        )
 
     def choose(self, index: int, cards: Sequence[AmdCard]) -> AmdChosen:
         """The card of one of Slurm's numbers."""
@@ -170,6 +160,54 @@ class AmdDriver:
         return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
+class AmdDrivers:
+    """The port `CardDriver`: the library, and where that can't be loaded the command."""
+
+    metrics = AMD_METRICS
+    nothing = AmdDriver.nothing
+    broken = AmdDriver.broken
+    hangs = AmdDriver.hangs
+
+    def __init__(self, library: AmdDriver, command: AmdCommandDriver) -> None:
+        self._library = library
+        self._command = command
+        self._serving: AmdDriver | AmdCommandDriver = library
+
+    def scan(self) -> tuple[AmdCard, ...]:
+        """All cards, lost ones included. Raises `ProbeFailed`."""
+        self._serving = self._library
+        try:
+            return self._library.scan()
+        except ProbeFailed as failed:
+            if failed.reason != amdsmi.NOT_INSTALLED:
+                raise
+            return self._by_command(failed)
+
+    def _by_command(self, failed: ProbeFailed) -> tuple[AmdCard, ...]:
+        self._serving = self._command
+        try:
+            return self._command.scan()
+        except ProbeFailed as other:
+            # The library's reason says what to install.
+            raise (failed if other.reason == amdsmi.NOT_INSTALLED else other) from None
+
+    def choose(self, index: int, cards: Sequence[AmdCard]) -> AmdChosen:
+        """The card of one of Slurm's numbers."""
+        return self._serving.choose(index, cards)
+
+    def read(self, device: AmdCard) -> list[MetricReading]:
+        """Every metric of a card. Raises `ProbeFailed`."""
+        return self._serving.read(device)
+
+    def condition(self, card: AmdCard) -> CardCondition:
+        """The condition of a card. Raises `ProbeFailed`."""
+        return self._serving.condition(card)
+
+    def stop(self) -> None:
+        """Shut the library down."""
+        self._library.stop()
+
+
 class AmdProbe(CardProbe):
     """The probe of AMD's cards."""
 
@@ -182,9 +220,13 @@ class AmdProbe(CardProbe):
         *,
         devices: Sequence[str] = (),
         library: AmdSmi | None = None,
+        command: AmdCommandDriver | None = None,
         sys: Path = Path("/sys"),
         held_s: float = HELD_S,
     ) -> None:
         """`gpus_of`, `held_s`: as of `CardProbe`. `devices`: as of `chosen`."""
-        driver = AmdDriver(library or AmdSmi(clock), clock, devices, sys)
-        super().__init__("amd", driver, gpus_of, clock, held_s=held_s)
+        drivers = AmdDrivers(
+            AmdDriver(library or AmdSmi(clock), clock, devices, sys),
+            command or AmdCommandDriver(clock, devices, sys=sys),
+        )
+        super().__init__("amd", drivers, gpus_of, clock, held_s=held_s)

@@ -9,15 +9,18 @@ one address. The site must then name the device of each of Slurm's numbers by UU
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lattice.base.text import inert
 from lattice.probes.kernel_files import names_in
 from lattice.probes.nvidia import NOT_LISTED
+from lattice.probes.probe import ProbeFailed
 
 NO_SUCH_CARD = "Slurm gave the job a card that amd-smi does not know"
+TWICE = "two cards of this node have the same UUID"
 PARTITIONED = "a card is in partitions: `gpus.devices` must say which each of Slurm's numbers is"
 
 _FILE = re.compile(r"/dev/dri/renderD(\d{1,4})", re.ASCII)
@@ -65,6 +68,18 @@ def chosen(index: int, devices: Sequence[str], cards: Sequence[AmdCard]) -> AmdC
 
 def _render(card: AmdCard) -> int:
     return -1 if card.render is None else card.render
+
+
+def with_lost(listed: Sequence[AmdCard], known: Sequence[AmdCard]) -> tuple[AmdCard, ...]:
+    """All cards: a known one that is no longer listed is lost, not gone, since its job must know.
+
+    Raises `ProbeFailed` if two have the same UUID.
+    """
+    cards = [*listed, *(replace(each, lost="it is not listed any more") for each in known)]
+    count = Counter(each.uuid for each in cards)
+    if any(uuid and many > 1 for uuid, many in count.items()):
+        raise ProbeFailed(TWICE)
+    return tuple(cards)
 
 
 def met(

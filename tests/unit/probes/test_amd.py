@@ -26,9 +26,9 @@ from lab.amd_gpus import (
 from lattice.domain.measured import FIRST_READING
 from lattice.domain.metric import CATALOGUE, Per
 from lattice.probes import amdsmi
-from lattice.probes.amd import TWICE, AmdProbe
+from lattice.probes.amd import AmdProbe
 from lattice.probes.amd_card import NOT_READ, OTHER_RELEASE, OTHER_TABLE
-from lattice.probes.amd_cards import NO_SUCH_CARD, PARTITIONED, AmdCard, chosen
+from lattice.probes.amd_cards import NO_SUCH_CARD, PARTITIONED, TWICE, AmdCard, chosen
 from lattice.probes.card_probe import NO_GPUS
 from lattice.probes.node_cards import node_cards
 from lattice.probes.nvidia import NOT_LISTED, NvidiaProbe

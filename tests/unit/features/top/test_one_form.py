@@ -22,12 +22,16 @@ from lattice.features.top.model import TopMode
 from lattice.features.top.service.figures import figures_of
 from lattice.features.top.service.rows import Known, rows_of
 from lattice.probes.amd import AmdProbe
-from lattice.probes.amdsmi import AmdSmi
+from lattice.probes.amd_command import AmdCommandDriver
+from lattice.probes.amd_program import AmdCommandFailed
+from lattice.probes.amdsmi import NOT_INSTALLED, AmdSmi
 from lattice.probes.nvidia import NvidiaProbe
 from lattice.probes.nvidia_card import CARD_METRICS
 from lattice.probes.nvml import Nvml
+from lattice.probes.probe import ProbeFailed
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
+AMD_ANSWERS = Path(__file__).parents[3] / "fixtures" / "amdsmi" / "10.1"
 TIME = RECORDED.timestamp()
 JOB = NodeJob(identity=JobIdentity("b", 1, 1, TIME), started_by=StartSign.FOLDER)
 GUEST = {
@@ -72,14 +76,30 @@ def silent_slice() -> Sequence[MetricReading]:
     return readings_of([checked(report, host, ExpectedCards())], TIME).readings
 
 
-def amd(folder: Path, monkeypatch: pytest.MonkeyPatch, *, broken: bool) -> Sequence[MetricReading]:
-    library, state = build_amd_library(folder), AmdState(folder / "state")
-    if broken:
-        state.set(init=DRIVER_NOT_LOADED)
-    monkeypatch.setenv(STATE, str(state.file))
+def amd(folder: Path, monkeypatch: pytest.MonkeyPatch, **state: int) -> Sequence[MetricReading]:
+    folder.mkdir()
+    library, file = build_amd_library(folder), AmdState(folder / "state")
+    file.set(**state)
+    monkeypatch.setenv(STATE, str(file.file))
     clock = ManualClock()
     smi = AmdSmi(clock, load=lambda: ctypes.CDLL(str(library)), driver=folder)
     probe = AmdProbe(lambda _: (0,), clock, devices=(amd_uuid_of(0),), library=smi)
+    return probe.read([JOB])[JOB.identity]
+
+
+def amd_by_command(*, broken: bool) -> Sequence[MetricReading]:
+    def load() -> Any:
+        raise ProbeFailed(NOT_INSTALLED)
+
+    def run(program: str, *words: str) -> bytes:
+        if broken:
+            raise AmdCommandFailed(f"{program} {words[0]} took longer than 10 s")
+        return (AMD_ANSWERS / f"{words[0]}.json").read_bytes()
+
+    clock, devices = ManualClock(), (amd_uuid_of(0),)
+    command = AmdCommandDriver(clock, devices, find=lambda: "amd-smi", run=run)
+    library = AmdSmi(clock, load=load, driver=AMD_ANSWERS)
+    probe = AmdProbe(lambda _: (0,), clock, library=library, command=command)
     return probe.read([JOB])[JOB.identity]
 
 
@@ -108,11 +128,13 @@ def test_every_kind_of_node_gives_the_same_form(
         "nvidia": nvidia,
         "slice": in_slice,
         "silent slice": silent_slice,
+        "amd by command": lambda: amd_by_command(broken=False),
+        "broken amd by command": lambda: amd_by_command(broken=True),
     }
     if shutil.which("cc"):
-        (tmp_path / "broken").mkdir()
-        kinds["amd"] = lambda: amd(tmp_path, monkeypatch, broken=False)
-        kinds["broken amd"] = lambda: amd(tmp_path / "broken", monkeypatch, broken=True)
+        kinds["amd"] = lambda: amd(tmp_path / "amd", monkeypatch)
+        kinds["newer amd"] = lambda: amd(tmp_path / "newer", monkeypatch, release=28)
+        kinds["broken amd"] = lambda: amd(tmp_path / "broken", monkeypatch, init=DRIVER_NOT_LOADED)
     forms = {}
     for kind, read in kinds.items():
         found = rows(read(), mode)
