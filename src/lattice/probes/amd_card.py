@@ -58,7 +58,10 @@ _POWER_AT: dict[int, tuple[tuple[int, int], ...]] = {
     26: ((0, 8), (8, 4), (12, 4)),
     27: ((0, 8), (8, 4), (12, 4)),
 }
-"""By release: offset and size of the power of the socket, now or on average, in watts."""
+"""By release: offset and size of the power of the socket, now or on average, in watts.
+
+Of the other releases it is read from the firmware's table.
+"""
 
 
 class AmdCardLost(Exception):
@@ -159,8 +162,11 @@ class AmdCardReader:
     def _power(self) -> MetricReading:
         try:
             fields = _POWER_AT.get(self._library.release())
+            table = self._table() if fields is None else None
         except AmdSmiFailed as failed:
             return self._absent("gpu_power_watts", failed)
+        if table is not None:
+            return self._made("gpu_power_watts", lambda: table.watts)
         if fields is None:
             return Absence("gpu_power_watts", OTHER_RELEASE, labels=self._labels)
 

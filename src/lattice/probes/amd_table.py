@@ -1,4 +1,4 @@
-"""The table of metrics that the firmware of an AMD card fills: throttling and XGMI. Pure.
+"""The table of metrics that the firmware of an AMD card fills: power, throttling, XGMI. Pure.
 
 amd-smi's library hands it out as a structure whose offsets differ between releases. Every bit set
 means that the card does not have the field. The table of a release that is not known is not read.
@@ -24,10 +24,28 @@ HEAT = frozenset({PROCHOT, SOCKET, REGULATOR, MEMORY})
 LEAST_SHARE = 0.01
 """Of the time between two readings; below it a card does not count as slowed down."""
 
-_NARROW = {"bits": 112, "width": 136, "speed": 138, "read": 184, "written": 248, "cycles": 424}
-_WIDE = {"bits": 120, "width": 144, "speed": 146, "read": 192, "written": 256, "cycles": 440}
+_NARROW = {
+    "bits": 112,
+    "power": 120,
+    "width": 136,
+    "speed": 138,
+    "read": 184,
+    "written": 248,
+    "cycles": 424,
+}
+_WIDE = {
+    "bits": 120,
+    "power": 128,
+    "width": 144,
+    "speed": 146,
+    "read": 192,
+    "written": 256,
+    "cycles": 440,
+}
 _OFFSETS: Mapping[int, Mapping[str, int]] = {24: _NARROW, 25: _NARROW, 26: _NARROW, 27: _WIDE}
 """By release. The counters of throttling follow `cycles`; releases before 6.3 end there."""
+_AVERAGE_POWER = 22
+"""Of every release; cards before MI300 have only this one."""
 _COUNTERS = (PROCHOT, POWER_CAP, SOCKET, REGULATOR, MEMORY)
 _BITS: Mapping[str, tuple[int, ...]] = {
     POWER_CAP: tuple(range(8)),
@@ -57,6 +75,7 @@ class Residency:
 class MetricsTable:
     """What a card's table has; None: the card does not report it."""
 
+    watts: float | None = None
     residency: Residency | None = None
     active: Mapping[str, bool] | None = None
     """By cause, of cards without counters."""
@@ -73,7 +92,9 @@ def read_table(raw: bytes, release: int) -> MetricsTable | None:
         return None
     bits = _number(raw, at["bits"], _LONG)
     speed, width = _number(raw, at["speed"], _WORD), _number(raw, at["width"], _WORD)
+    now, average = (_number(raw, each, _WORD) for each in (at["power"], _AVERAGE_POWER))
     return MetricsTable(
+        watts=now or average,
         residency=_residency(raw, at["cycles"]),
         active=None if bits is None else active(bits),
         xgmi_bytes=_moved(raw, at["read"], at["written"]),

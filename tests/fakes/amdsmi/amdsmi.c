@@ -267,11 +267,14 @@ int amdsmi_get_gpu_pci_replay_counter(void *handle, uint64_t *counter) {
 TABLE(table_26, uint32_t);
 TABLE(table_27, uint64_t);
 /* Measured with AMD's headers of 6.1.2 and 10.1. */
+_Static_assert(offsetof(struct table_26, average_power) == 22, "");
 _Static_assert(offsetof(struct table_26, throttle_bits) == 112, "");
+_Static_assert(offsetof(struct table_26, current_power) == 120, "");
 _Static_assert(offsetof(struct table_26, xgmi_width) == 136, "");
 _Static_assert(offsetof(struct table_26, xgmi_read) == 184, "");
 _Static_assert(offsetof(struct table_26, cycles) == 424, "");
 _Static_assert(offsetof(struct table_27, throttle_bits) == 120, "");
+_Static_assert(offsetof(struct table_27, current_power) == 128, "");
 _Static_assert(offsetof(struct table_27, xgmi_width) == 144, "");
 _Static_assert(offsetof(struct table_27, xgmi_read) == 192, "");
 _Static_assert(offsetof(struct table_27, cycles) == 440, "");
@@ -284,6 +287,8 @@ static uint64_t field(void *handle, const char *key, uint64_t blank) {
 
 #define FILL(table)                                                                             \
   do {                                                                                          \
+    (table)->current_power = (uint16_t)field(handle, "power_now", UINT16_MAX);                  \
+    (table)->average_power = (uint16_t)field(handle, "power", UINT16_MAX);                      \
     (table)->throttle_bits = field(handle, "throttle_bits", UINT64_MAX);                        \
     (table)->xgmi_width = (uint16_t)field(handle, "xgmi_width", UINT16_MAX);                    \
     (table)->xgmi_speed = (uint16_t)field(handle, "xgmi_speed", UINT16_MAX);                    \

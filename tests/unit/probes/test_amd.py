@@ -32,7 +32,7 @@ from lattice.probes.amd_cards import NO_SUCH_CARD, PARTITIONED, TWICE, AmdCard, 
 from lattice.probes.card_probe import NO_GPUS
 from lattice.probes.node_cards import node_cards
 from lattice.probes.nvidia import NOT_LISTED, NvidiaProbe
-from lattice.probes.nvidia_card import LOST, NOT_REPORTED
+from lattice.probes.nvidia_card import LOST, NO_NUMBER, NOT_REPORTED
 from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.skipif(
@@ -148,7 +148,7 @@ def reasons(found: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.spec("SRC-4", "TOP-1", "TOP-2")
-@pytest.mark.parametrize("release", [24, 26, 27])
+@pytest.mark.parametrize("release", [24, 25, 26, 27])
 def test_a_card_has_the_figures_of_the_catalogue(release: int, read: Read, cards: AmdState) -> None:
     cards.set(release=release)
     cards.card(1, ecc_corrected=3, power=401, pcie_replays=5)
@@ -279,10 +279,19 @@ def test_replays_that_amd_smi_does_not_count_are_absent(
 
 @pytest.mark.spec("SRC-2")
 def test_the_power_of_an_unknown_release_is_not_guessed(read: Read, cards: AmdState) -> None:
-    cards.set(release=25)
+    cards.set(release=28)
     found = read(0)
     assert "gpu_power_watts" not in values(found)
     assert (OTHER_RELEASE, "") in reasons(found)
+
+
+@pytest.mark.spec("SRC-2", "TOP-1")
+def test_the_power_of_release_25_is_that_of_the_firmware(read: Read, cards: AmdState) -> None:
+    cards.set(release=25)
+    cards.card("*", power_now=398)
+    assert values(read(0))["gpu_power_watts"] == 398
+    cards.card("*", power_now="error:2", power="error:2")
+    assert reason_of(read(0), "gpu_power_watts") == NO_NUMBER
 
 
 @pytest.mark.spec("SRC-2", "SRC-4")
