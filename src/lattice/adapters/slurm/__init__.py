@@ -32,7 +32,7 @@ Data path: slurmrestd gives raw records. They become `Allocation`s in memory, wh
 Readers never wait for Slurm.
 
 Limits: one poll of jobs and one of nodes at a time, and four requests to slurmdbd. Answers are
-limited in size and time. Polling takes at most a tenth of the time, by `squeue` a third. While
+limited in size and time. Polling takes at most a tenth of the time, by `squeue` half. While
 slurmctld is down the last reading stays and ages. While slurmdbd is down `past` raises
 `Unavailable`, and tenants stay as last read.
 

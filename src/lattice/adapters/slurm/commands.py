@@ -20,6 +20,7 @@ from lattice.base.errors import Unavailable
 _READ_BYTES = 256 * 1024
 _EXCERPT = 300
 _ROWS_LIMIT_BYTES = 512 * 1024 * 1024
+Printed = bytes | bytearray
 _SECONDS = {"SLURM_TIME_FORMAT": "%s"}
 
 
@@ -115,7 +116,7 @@ class SlurmCommands:
         *,
         timeout_s: float,
         states: str = "all",
-    ) -> bytes:
+    ) -> Printed:
         """The jobs that slurmctld has; of some users, or of all.
 
         `environment` has the format. Each waiting task of an array has a row.
@@ -161,7 +162,7 @@ class SlurmCommands:
         own_errors: bool,
         timeout_s: float = 0.0,
         limit_bytes: int = 0,
-    ) -> bytes:
+    ) -> Printed:
         """`own_errors`: what it prints as errors is no part of the output."""
         shown = " ".join(command[:4])
         timeout_s, limit_bytes = timeout_s or self._timeout_s, limit_bytes or self._limit_bytes
@@ -191,7 +192,7 @@ class SlurmCommands:
             if running.code:
                 excerpt = _beginning(errors) or _excerpt(running.output)
                 raise CommandFailed(f"{shown} failed with {running.code}: {excerpt}", excerpt)
-            return bytes(running.output)
+            return running.output
 
     def _environment(self) -> dict[str, str]:
         path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
@@ -203,7 +204,7 @@ class SlurmCommands:
         return environment
 
 
-def _excerpt(output: bytes | bytearray) -> str:
+def _excerpt(output: Printed) -> str:
     return output[: 4 * _EXCERPT].decode("utf-8", "replace").strip()[:_EXCERPT]
 
 

@@ -38,7 +38,7 @@ _FEW = 1_000
 _REFUSED_FOR_S = 600.0
 _TIMEOUT_S = 15.0
 _REST_SHARE = 10
-_SQUEUE_SHARE = 3
+_SQUEUE_SHARE = 2
 """Most of its cost is not slurmctld's."""
 _DETAILS_S = 0.5
 

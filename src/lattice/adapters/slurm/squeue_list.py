@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
+from lattice.adapters.slurm.commands import CommandFailed, Printed, SlurmCommands
 from lattice.adapters.slurm.poller import PollCounts
 from lattice.adapters.slurm.schema.squeue import BadRows, SqueueFormat, job_id_of, job_of
 from lattice.adapters.slurm.tenancy import Placing
@@ -104,7 +104,7 @@ class SqueueJobs:
             record.job = change(record.job)
         self.records = _jobs(self._by_row)
 
-    async def _rows(self, users: Collection[str]) -> tuple[SqueueFormat, bytes]:
+    async def _rows(self, users: Collection[str]) -> tuple[SqueueFormat, Printed]:
         form = SqueueFormat.new(with_sluid=self._with_sluid)
         timeout_s = _USERS_TIMEOUT_S if users else _TIMEOUT_S
         try:
@@ -118,7 +118,7 @@ class SqueueJobs:
 
     async def _take(
         self,
-        answer: tuple[SqueueFormat, bytes],
+        answer: tuple[SqueueFormat, Printed],
         users: Callable[[], frozenset[str]],
         *,
         whole: bool,

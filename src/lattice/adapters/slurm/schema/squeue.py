@@ -75,7 +75,7 @@ class SqueueFormat:
         asked += [f"{last_free}:0{self.row_mark}"]
         return {"SQUEUE_FORMAT2": ",".join(asked), "SLURM_TIME_FORMAT": "%s"}
 
-    def rows(self, output: bytes) -> Iterator[bytes]:
+    def rows(self, output: bytes | bytearray) -> Iterator[bytes]:
         """Each row, equal in two readings if nothing of it changed. Raises `BadRows`.
 
         Fields end with a NUL, which no text of Slurm has in it.
@@ -85,7 +85,7 @@ class SqueueFormat:
         while begin < len(output):
             stop = output.find(end, begin + _PIECE_BYTES)
             stop = len(output) if stop < 0 else stop + len(end)
-            piece = output[begin:stop].replace(field_mark, _END)
+            piece = bytes(output[begin:stop]).replace(field_mark, _END)
             *rows, rest = piece.split(end)
             if rest:
                 raise BadRows("squeue did not print the fields it was asked for")
@@ -115,7 +115,7 @@ def job_of(rows: Sequence[bytes], placing: Placing) -> Allocation | None:
 USED_TIME_FORMAT: Mapping[str, str] = {"SQUEUE_FORMAT2": "JobID:0|,TimeUsed:0"}
 
 
-def used_times(output: bytes) -> Iterator[tuple[int, int]]:
+def used_times(output: bytes | bytearray) -> Iterator[tuple[int, int]]:
     """The seconds that each job has run. Malformed lines are skipped."""
     for line in output.decode("ascii", "replace").splitlines():
         job_id, _, used = line.partition("|")
