@@ -357,8 +357,8 @@ def main() -> int:
     if unknown := sorted(set(parts) - set(PARTS)):
         asked.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     # What only the long stories need, PyTorch above all.
-    setup = [str(ROOT / "scripts" / "setup"), *(["long"] if "long" in parts else [])]
-    subprocess.run(setup, check=True)
+    long = ["long"] if {"long", "training"} & set(parts) else []
+    subprocess.run([str(ROOT / "scripts" / "setup"), *long], check=True)
     # A background job of a shell ignores SIGINT, and pytest would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     results = [run(part) for part in parts]
