@@ -3,6 +3,7 @@
 A check runs as an ordinary job. Each of its nodes prints one line. That text is untrusted, so it is
 parsed strictly and bounded. The newest results of a node are one key of the agreed state:
 
+    check-begun/MARK     a check that is being submitted: its job is found by the mark
     check-jobs/ID        a check whose result is not there yet
     check-results/NODE   the newest results of a node, newest first
     check-warnings/NODE  what the newest of them warns of; absent if it warns of nothing
@@ -23,7 +24,8 @@ from lattice.base.quantity import number
 from lattice.base.strictjson import read_json
 from lattice.base.text import inert
 
-JOBS, RESULTS, WARNINGS = "check-jobs/", "check-results/", "check-warnings/"
+BEGUN, JOBS = "check-begun/", "check-jobs/"
+RESULTS, WARNINGS = "check-results/", "check-warnings/"
 MOST_RESULTS = 8
 """Of one node; older ones are removed."""
 MOST_NODES = 256
@@ -98,9 +100,10 @@ class NodeCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckJob:
-    """A check that was submitted and has no result yet."""
+    """A check that has no result yet."""
 
     job_id: int
+    """0 while it is being submitted."""
     nodes: str
     user: str
     """Whose job it is."""

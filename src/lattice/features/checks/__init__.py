@@ -5,6 +5,7 @@ Data path    command ─► operations ─► CheckService ─► gate ─► sb
 Bounds       A check has 256 nodes at most and all of each, so it disturbs no other job. It has ten
              minutes. The newest 8 results of a node are kept.
 When down    Without the gate nothing is checked. Without etcd a check is not submitted, since its
-             result would have no place. While logs or Slurm are away, results come later.
+             result would have no place. While logs or Slurm are away, results come later. If a
+             server dies while it submits a check, the job is found by the mark in its comment.
 Promises     OPS-10.
 """

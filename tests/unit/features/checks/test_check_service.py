@@ -13,6 +13,7 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.domain.allocation import Reason, State
 from lattice.domain.job_text import JobText
 from lattice.domain.node_check import CheckJob, read_check_job
+from lattice.domain.submission import ProgramRefused, Unsure
 from lattice.features.checks.model import CheckRequest
 from lattice.features.checks.service.book import CheckBook
 from lattice.features.checks.service.checks import LOST, CheckService
@@ -62,6 +63,10 @@ class Site:
             self.clock, self.acts, NoLimits(),
         )  # fmt: skip
 
+    def gate_job(self) -> int:
+        """The job that was submitted last."""
+        return max(each.job_id for each in self.scheduler.allocations)
+
     async def secret(self, job_id: int) -> str:
         entry = await self.state.get(f"check-jobs/{job_id}")
         assert entry is not None
@@ -106,6 +111,69 @@ async def test_a_check_is_a_job_of_the_caller_that_has_the_nodes_alone(site: Sit
     assert site.acts.acts[-1][:2] == ("check", "n[1-2]")
 
 
+@pytest.mark.spec("OPS-10")
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_a_check_is_found_whose_server_never_learned_its_job(
+    site: Site, is_live: bool
+) -> None:
+    site.gate.lost_answers = 1
+    with pytest.raises(Unsure):
+        await site.service.check(DAVE, CheckRequest(name="n1"))
+    job_id = site.gate_job()
+    site.scheduler.down = True
+    site.clock.advance(60)
+    assert (await site.another().checks("n1")).open == (), "Slurm does not answer"
+    site.scheduler.down = False
+    if is_live:
+        found = await site.another().checks("n1")
+        assert [each.job_id for each in found.open] == [job_id]
+        await site.print_results(job_id, "n1")
+    site.end(job_id)
+    if not is_live:
+        site.scheduler.remembered.append(site.scheduler.allocations.pop())
+    (node,) = (await site.another().checks("n1")).nodes
+    assert [each.job_id for each in node.checks] == [job_id]
+    assert bool(node.checks[0].measures) == is_live
+    assert (await site.another().checks("n1")).open == ()
+
+
+@pytest.mark.spec("OPS-10")
+async def test_a_check_is_found_if_the_state_went_away_during_its_submission(site: Site) -> None:
+    async def goes_away() -> None:
+        site.state.away = True
+
+    site.gate.before_submit = goes_away
+    answer = await site.service.check(DAVE, CheckRequest(name="n1"))
+    site.state.away = False
+    assert [each.job_id for each in await site.another().collect()] == [answer.job_id]
+
+
+async def test_two_servers_that_find_the_job_write_it_down_once(site: Site) -> None:
+    site.gate.lost_answers = 1
+    with pytest.raises(Unsure):
+        await site.service.check(DAVE, CheckRequest(name="n1"))
+    (mark,) = await site.book.begun()
+    job_id = site.gate_job()
+    await site.book.submitted(mark, job_id)
+    await site.book.remove(job_id)
+    await site.book.submitted(mark, job_id)
+    assert await site.book.jobs() == (), "a check that is over does not come again"
+
+
+async def test_a_check_that_was_never_submitted_is_forgotten(site: Site) -> None:
+    with pytest.raises(ProgramRefused):
+        await site.service.check(DAVE, CheckRequest(name="n1", partition="nowhere"))
+    assert await site.book.begun() == {}
+    at = site.clock.now()
+    job = CheckJob(job_id=0, nodes="n1", user="dave", by="dave", secret="s", submitted=at)
+    await site.book.begin("ab" * 16, job)
+    assert await site.service.collect() == ()
+    assert list(await site.book.begun()) == ["ab" * 16]
+    site.clock.advance(timedelta(days=1).total_seconds() + 1)
+    assert await site.service.collect() == ()
+    assert await site.book.begun() == {}
+
+
 async def test_what_waits_is_shown_with_its_reason(site: Site) -> None:
     answer = await site.service.check(DAVE, CheckRequest(name="n1"))
     site.become(answer.job_id, State.PENDING, reason=Reason("Resources", "waits for free nodes"))
@@ -143,8 +211,9 @@ async def test_a_result_waits_for_output_that_is_not_stored_yet(site: Site) -> N
 
 async def test_a_job_that_slurm_forgot_is_given_up_after_a_day(site: Site) -> None:
     at = site.clock.now()
-    job = CheckJob(job_id=99_999, nodes="n1", user="dave", by="dave", secret="s", submitted=at)
-    await site.book.add(job)
+    job = CheckJob(job_id=0, nodes="n1", user="dave", by="dave", secret="s", submitted=at)
+    await site.book.begin("ab" * 16, job)
+    await site.book.submitted("ab" * 16, 99_999)
     assert len((await site.service.checks("n1")).open) == 1
     site.clock.advance(timedelta(days=1).total_seconds() + 1)
     (node,) = (await site.service.checks("n1")).nodes

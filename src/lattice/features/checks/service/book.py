@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from lattice.base.errors import Unavailable
 from lattice.domain.node_check import (
+    BEGUN,
     JOBS,
     RESULTS,
     WARNINGS,
@@ -46,9 +48,32 @@ class CheckBook:
             for each in listing.entries
         }
 
-    async def add(self, job: CheckJob) -> None:
-        """A check that was submitted."""
-        await self._state.put(f"{JOBS}{job.job_id}", written_check(job))
+    async def begin(self, mark: str, job: CheckJob) -> None:
+        """A check that is about to be submitted as a job with this mark."""
+        await self._state.put(BEGUN + mark, written_check(job))
+
+    async def begun(self) -> Mapping[str, CheckJob]:
+        """The checks whose job is not known, by mark."""
+        listing = await self._state.list(BEGUN)
+        found = {
+            each.key.removeprefix(BEGUN): _read(each, read_check_job) for each in listing.entries
+        }
+        return {mark: job for mark, job in found.items() if job is not None}
+
+    async def submitted(self, mark: str, job_id: int) -> None:
+        """The job of a check is known: of all servers that learn it, one writes it down."""
+        entry = await self._state.get(BEGUN + mark)
+        begun = entry and _read(entry, read_check_job)
+        if entry and begun:
+            job = replace(begun, job_id=job_id)
+            await self._state.commit(
+                [Expect(entry.key, entry.revision)],
+                [Delete(entry.key), Put(f"{JOBS}{job_id}", written_check(job))],
+            )
+
+    async def discard(self, mark: str) -> None:
+        """The check was not submitted."""
+        await self._state.commit([], [Delete(BEGUN + mark)])
 
     async def jobs(self) -> tuple[CheckJob, ...]:
         """The checks under way, by number."""

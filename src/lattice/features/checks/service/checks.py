@@ -1,5 +1,8 @@
 """Submits checks as their caller, and collects what the jobs measured.
 
+A check is written down before its job is submitted, and the job's comment has its mark. So the job
+is found if the server dies meanwhile.
+
 A check has its nodes to itself, so it waits until nothing runs there. Its results are in its
 output, which every server may collect: at a question for them, and now and then. They are written
 before the check is forgotten, and the same result twice is one.
@@ -13,7 +16,9 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 
 from lattice.access.actor import Actor
 from lattice.access.journal import ActJournal
@@ -23,6 +28,8 @@ from lattice.base.errors import LatticeError, PermissionRefused, Unavailable, Us
 from lattice.base.text import cut, inert
 from lattice.domain.allocation import Allocation, parse_reference
 from lattice.domain.job_text import JobText, JobTexts
+from lattice.domain.labels import Marks, write_comment
+from lattice.domain.marked_job import marked_job
 from lattice.domain.node_check import (
     MOST_NODES,
     CheckJob,
@@ -34,7 +41,7 @@ from lattice.domain.node_check import (
 from lattice.domain.node_names import known_nodes
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
-from lattice.domain.submission import SubmitGate, SubmitQuestion, Submitter
+from lattice.domain.submission import SubmitGate, SubmitQuestion, Submitted, Submitter, Unsure
 from lattice.features.checks.model import (
     CheckedNode,
     CheckRequest,
@@ -94,33 +101,47 @@ class CheckService:
                 f"A check has {MOST_NODES} nodes at most.", hint="Check them in parts."
             )
         await self._limits.ask(actor.sub, Questions.SUBMIT)
-        await self._book.jobs()  # without the agreed state its result would have no place
-        secret = secrets.token_hex(16)
+        secret, mark = secrets.token_hex(16), secrets.token_hex(16)
         script = check_script(secret)
         question = SubmitQuestion(
-            options=_options(request, nodes, gpus), script_sha256=hashlib.sha256(script).hexdigest()
+            options=_options(request, nodes, gpus, mark),
+            script_sha256=hashlib.sha256(script).hexdigest(),
         )
         if fault := question.fault():
             raise UsageError(f"This can't be submitted: {fault}.")
-        submitted = await gate.submit(who, question, script)
-        named = cut(inert(actor.user or actor.sub), _LONGEST_NAME)
-        self._journal.acted("check", str(nodes), actor.sub, f"job {submitted.job_id}")
-        await self._book.add(
-            CheckJob(
-                job_id=submitted.job_id,
-                nodes=nodes.fold(),
-                user=who.user,
-                by=named,
-                secret=secret,
-                submitted=self._clock.now(),
-            )
+        job = CheckJob(
+            job_id=0,
+            nodes=nodes.fold(),
+            user=who.user,
+            by=cut(inert(actor.user or actor.sub), _LONGEST_NAME),
+            secret=secret,
+            submitted=self._clock.now(),
         )
+        submitted = await self._submit(mark, job, partial(gate.submit, who, question, script))
+        self._journal.acted("check", str(nodes), actor.sub, f"job {submitted.job_id}")
         return SubmittedCheck(
             id=str(submitted.job_id),
             job_id=submitted.job_id,
             nodes=nodes.fold(),
             notes=submitted.notes,
         )
+
+    async def _submit(
+        self, mark: str, job: CheckJob, act: Callable[[], Awaitable[Submitted]]
+    ) -> Submitted:
+        await self._book.begin(mark, job)
+        try:
+            submitted = await act()
+        except Unsure:
+            raise
+        except LatticeError:
+            with suppress(Unavailable):
+                await self._book.discard(mark)
+            raise
+        # If this write fails, the job is found by its mark.
+        with suppress(Unavailable):
+            await self._book.submitted(mark, submitted.job_id)
+        return submitted
 
     async def checks(self, names: str) -> NodeChecks:
         """The results of nodes, with those that have just come."""
@@ -154,8 +175,22 @@ class CheckService:
     async def collect(self) -> tuple[OpenCheck, ...]:
         """Record the results of ended checks. Returns the checks that are not over."""
         async with self._collecting:
+            await self._find()
             found = [await self._collect(job) for job in await self._book.jobs()]
             return tuple(each for each in found if each is not None)
+
+    async def _find(self) -> None:
+        """Find the jobs of checks whose server has not written them down."""
+        for mark, job in (await self._book.begun()).items():
+            with suppress(Unavailable):
+                since = (
+                    job.submitted - _FORGOTTEN_AFTER
+                )  # the clocks of server and Slurm may differ
+                job_id = await marked_job(self._scheduler, job.user, mark, since)
+                if job_id:
+                    await self._book.submitted(mark, job_id)
+                elif self._clock.now() - job.submitted >= _FORGOTTEN_AFTER:
+                    await self._book.discard(mark)
 
     async def _collect(self, job: CheckJob) -> OpenCheck | None:
         try:
@@ -275,11 +310,12 @@ def _open(job: CheckJob, state: str, reason: str = "") -> OpenCheck:
     )
 
 
-def _options(request: CheckRequest, nodes: NodeSet, gpus: int) -> tuple[str, ...]:
+def _options(request: CheckRequest, nodes: NodeSet, gpus: int, mark: str) -> tuple[str, ...]:
     """Whole nodes, and no others; the job is not run again by itself."""
     named = (("partition", request.partition), ("account", request.project))
     return (
         "--job-name=lattice-check",
+        f"--comment={write_comment(Marks(key=mark))}",
         f"--nodes={len(nodes)}",
         f"--nodelist={nodes.fold()}",
         "--ntasks-per-node=1",

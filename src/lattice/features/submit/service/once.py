@@ -23,8 +23,8 @@ from datetime import timedelta
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable, UsageError
-from lattice.domain.labels import read_comment
-from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.marked_job import marked_job
+from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import Delete, Entry, Expect, Put, StateStore
 from lattice.domain.submission import Submitted, Submitter, Unsure
 from lattice.features.submit.model import LONGEST_KEY
@@ -181,21 +181,12 @@ class Once:
 
     async def _find_job(self, digest: str, who: Submitter) -> int:
         """The id of the job with this mark, or 0. Raises `Unavailable` if Slurm does not answer."""
-        scope = Scope(users=frozenset({who.user}))
-        reading = await self._scheduler.fresh(users={who.user})
-        for each in reading.cluster.visible(scope):
-            if read_comment(each.comment).key == digest:
-                return each.array.job_id if each.array else each.job_id
-        if not reading.source.ok:
-            raise Unavailable(
-                "Whether this was submitted before can't be told now: Slurm does not answer.",
-                hint="Try again in a minute, with the same key.",
-            )
-        since = self._clock.now() - _RETENTION
-        for each in await self._scheduler.past(PastQuestion(scope=scope, since=since)):
-            if each.user == who.user and read_comment(each.comment).key == digest:
-                return each.array.job_id if each.array else each.job_id
-        return 0
+        try:
+            since = self._clock.now() - _RETENTION
+            return await marked_job(self._scheduler, who.user, digest, since)
+        except Unavailable as error:
+            hint = "Try again in a minute, with the same key."
+            raise Unavailable(error.message, hint=hint) from None
 
     async def _wait(self, deadline: float) -> None:
         if self._clock.monotonic() >= deadline:
