@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from lab.files import give
 from lab.gpus import uuid_of
 from lab.laboratory import Lab
-from lab.slice_guest import SliceGuest, slice_guest
+from lab.slice_guest import NamespaceGuest, SliceGuest, running_guest
+from lab.slice_vm import VirtualGuest
 from lab.slurm_config import GPUS
 from lab.users import AGENT_USER
 from lattice.adapters import guest_ssh
@@ -24,17 +26,23 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.lab
 SLEEP = "sleep 600"
 NODE = "n1"
+TIMEOUT_S = 10.0
 FIRST_CARD = 40
 """The cards of the guest have other UUIDs than those that the node's driver serves."""
 
 
+IN_VM = pytest.param(VirtualGuest, id="vm", marks=[pytest.mark.vm, pytest.mark.timeout(600)])
+KINDS = [pytest.param(NamespaceGuest, id="namespace", marks=pytest.mark.story), IN_VM]
+
+
 @contextmanager
-def slice_on(lab: Lab) -> Iterator[SliceGuest]:
+def slice_on(lab: Lab, kind: type[SliceGuest]) -> Iterator[SliceGuest]:
     """All GPUs of the node are in one slice while the context lasts."""
     agent = lab.slurm.nodes[NODE].agent
     folder = lab.layout.state / "slice"
     namespace = lab.layout.network_namespace(NODE)
-    with slice_guest(folder, f"sl-{lab.layout.name}", 1, cards=GPUS, host=namespace) as guest:
+    name = f"sl-{lab.layout.name}"
+    with running_guest(kind(folder, name, 1, cards=GPUS, host=namespace)) as guest:
         for card in range(GPUS):
             guest.nvml.card(card, uuid=uuid_of(FIRST_CARD + card), utilization=41, power=123_000)
         key = agent.folder / "slice.key"
@@ -51,7 +59,7 @@ def slice_on(lab: Lab) -> Iterator[SliceGuest]:
                 "user": "root",
                 "bridge": "br-slices",
                 "netdata": "http://n1:19999",
-                "timeout_s": 10.0,
+                "timeout_s": TIMEOUT_S,
             }
         ]
         agent.stop()
@@ -71,11 +79,13 @@ def values(answer: dict[str, Any], metric: str) -> set[float]:
     }
 
 
-@pytest.mark.story
 @pytest.mark.spec("SRC-3", "SLICE-1", "SLICE-2")
-def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_in_a_slice_is_measured_in_its_guest_alone(
+    lab: Lab, alice: Person, kind: type[SliceGuest]
+) -> None:
     asked = ("-w", NODE, f"--gres=gpu:{GPUS}")
-    with slice_on(lab) as guest, debugged(lab, alice, *asked, wrap=SLEEP) as job:
+    with slice_on(lab, kind) as guest, debugged(lab, alice, *asked, wrap=SLEEP) as job:
         answer = eventually(
             lambda: top(alice, job, "--per-gpu"),
             lambda seen: len(values(seen, "gpu_utilization")) > 0,
@@ -104,10 +114,20 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(lab: Lab, alice: Person
         card = administrator(lab).tries("nodes", NODE).out
         assert "at its start: " in card
         assert f"guest at {guest.address}; bridge br-slices; Netdata http://n1:19999" in card
-        guest.stop()
-        silent = eventually(
-            lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
-            lambda said: said.code != 0 and guest_ssh.REFUSED in said.out,
-        )
-        answer = json.loads(silent.out)
-        assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
+        for disturb, reason in (
+            (guest.freeze, guest_ssh.SILENT.format(TIMEOUT_S)),
+            (partial(_change_host_key, guest), guest_ssh.CHANGED),
+            (guest.stop, guest_ssh.REFUSED),
+        ):
+            disturb()
+            silent = eventually(
+                lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
+                lambda said, reason=reason: said.code != 0 and reason in said.out,
+            )
+            answer = json.loads(silent.out)
+            assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
+
+
+def _change_host_key(guest: SliceGuest) -> None:
+    guest.new_host_key()
+    guest.restart()
