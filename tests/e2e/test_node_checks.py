@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab.laboratory import Lab
+from lab.slurm_config import GPUS
+from lattice.base.portable.node_check import NO_TESTS
 from tests.e2e.people import Person
 from tests.eventually import eventually
 
@@ -49,6 +51,10 @@ def test_three_nodes_are_measured_when_they_are_free(
             assert found[name]["value"], found[name]
         assert found["all_reduce"]["tool"] in {"TCP ring in Python", "torch gloo"}
         assert found["link"]["peer"] in set(NODES) - {each["node"]}
+        # Every node's GPUs were the job's own; their devices have no card behind them.
+        assert found["gpu_all_reduce"]["reason"] == NO_TESTS
+    gpus = f"gres/gpu={GPUS * len(NODES)}"
+    assert gpus in quiet_lab.ctl(["scontrol", "show", "job", str(waiting["job_id"])]).stdout
     shown = erin.tries("admin", "check", "n1", "--history")
     assert str(waiting["job_id"]) in shown.out
     assert "all-reduce over the nodes by" in " ".join(shown.out.split())
