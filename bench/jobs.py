@@ -11,12 +11,16 @@ Between two readings 400 jobs change: 200 a second, read every two seconds.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 from bench.figures import Figure, against, measured
 from lattice.access.actor import Actor, Role
@@ -27,15 +31,28 @@ from lattice.domain.allocation import Allocation, Reference, State
 from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.attempts import attempts_of
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.presence import PresenceReading, Presences
+from lattice.domain.runsummary import summary_key
 from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
-from lattice.domain.source import LIVE, Source
+from lattice.domain.sensitive import SensitiveWork
+from lattice.domain.source import AGREED, LIVE, Source
+from lattice.domain.state import Entry
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
+from lattice.features.monitoring.service.cluster import ClusterCounts
+from lattice.features.telemetry.service.job_settings_publisher import JobSettingsPublisher
+from lattice.features.telemetry.service.modes import AgreedModes
 from lattice.foundation.attempt_finder import AttemptFinder
+from lattice.foundation.ended_attempts import EndedAttemptQueue
+from lattice.foundation.unfinished import UnfinishedAllocations
+from lattice.server.cluster.sensitive_nodes import SensitiveNodes
 
 JOBS, NODES, CHANGES = 50_000, 10_000, 400
 ROUNDS = 21
 WALKS = 5
 """Agents that a round asks by a walk over all."""
 NOW = datetime(2026, 11, 19, 12, tzinfo=UTC)
+TICK = f"a tick, {CHANGES} of {JOBS} jobs changed, against a walk over all"
+SENSITIVE = SensitiveWork(Vclusters((Vcluster("vault", VclusterKind.SENSITIVE, "vault"),)))
 OPERATOR = Actor(sub="operator", user="olga", role=Role.SYSTEM_ADMIN)
 
 
@@ -178,10 +195,86 @@ async def finding(scheduler: MadeUp) -> list[Figure]:
     ]
 
 
+class Silent:
+    """The port `Presences` and `StateView`, with nothing in them."""
+
+    source = Source(name=AGREED, ok=True, as_of=NOW, age_s=0.0)
+    entries: Mapping[str, Entry] = {}
+
+    def presences(self) -> PresenceReading:
+        return PresenceReading({}, {}, self.source)
+
+
+def unfinished(scheduler: MadeUp) -> set[str]:
+    return {each.ref for each in scheduler.records if not each.state.finished}
+
+
+def nodes_of_sensitive(scheduler: MadeUp) -> set[str]:
+    return {
+        node
+        for each in scheduler.records
+        if each.nodes and SENSITIVE.covers(each)
+        for node in NodeSet.parse(each.nodes)
+    }
+
+
+def ended(scheduler: MadeUp) -> list[tuple[str, float]]:
+    return [
+        (each.ref, attempt.ended.timestamp())
+        for each in scheduler.records
+        for attempt in attempts_of(each)
+        if attempt.started is not None and attempt.ended is not None
+    ]
+
+
+def counted(scheduler: MadeUp) -> Counter[tuple[str, str]]:
+    running = (each for each in scheduler.records if not each.state.finished)
+    return Counter((each.account, each.state.value) for each in running)
+
+
+async def ticks(scheduler: MadeUp) -> list[Figure]:
+    """One turn of each follower of the jobs after a reading, against a walk over all jobs."""
+    clock, silent = SystemClock(), Silent()
+    tally, nodes = UnfinishedAllocations(scheduler), SensitiveNodes(scheduler, SENSITIVE)
+    modes = cast("AgreedModes", SimpleNamespace(switched={}))
+    publisher = JobSettingsPublisher(scheduler, modes, clock)
+    queue = EndedAttemptQueue(scheduler, clock, summary_key, 120.0)
+    counts = ClusterCounts(scheduler, cast("Presences", silent), names=True)
+    followers: dict[str, tuple[Callable[[], Any], Callable[[], object]]] = {
+        "unfinished allocations": (tally.refs, partial(unfinished, scheduler)),
+        "whether a node has sensitive work": (
+            partial(nodes.has, "n5"),
+            partial(nodes_of_sensitive, scheduler),
+        ),
+        "settings of jobs for agents": (publisher.check, partial(unfinished, scheduler)),
+        "attempts that have ended": (queue.due, partial(ended, scheduler)),
+        "jobs as series": (counts.count, partial(counted, scheduler)),
+    }
+    figures = []
+    for name, (follower, walk) in followers.items():
+        ours, bare = [], []
+        for round_ in range(ROUNDS + 1):
+            # Who drops the index before this one last pays for it, once for all: not here.
+            before = scheduler.index
+            scheduler.index = before.next(scheduler.change(round_))
+            bare.append(used(walk))
+            ours.append(await used_by(_called(follower)))
+        # The first turn reads all jobs.
+        figures.append(against(f"{TICK}: {name}", "s", ours[1:], bare[1:], 1 / 5))
+    return figures
+
+
+async def _called(follower: Callable[[], Any]) -> None:
+    found = follower()
+    if inspect.isawaitable(found):
+        await found
+
+
 async def measure() -> bool:
     scheduler = MadeUp()
     figures = [readings(scheduler), await one_agent(scheduler), await agents(scheduler)]
     figures += await finding(scheduler)
+    figures += await ticks(scheduler)
     for figure in figures:
         figure.print()
     return all(figure.ok is not False for figure in figures)

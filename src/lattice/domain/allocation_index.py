@@ -4,23 +4,26 @@ A cluster has tens of thousands, and from one reading to the next a few hundred 
 is made from the one before it. A record that did not change is the same object in both. It costs
 one comparison.
 
-An index never changes, so a reader may keep an older one.
+An index never changes, so a reader may keep an older one. `ChangeCursor` and `AllocationTally` do:
+they follow the readings, so that nobody reads the whole list again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from lattice.domain.allocation import Allocation
 from lattice.domain.nodeset import NodeSet
 
 _REMEMBERED = 8
-"""How many differences an index has. Who missed more reads the whole list."""
+"""How many differences an index has. Who missed more pays one comparison of the two lists."""
 
 K = TypeVar("K", str, int)
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,10 @@ class AllocationIndex:
         read = tuple(allocations)
         if read is self.allocations:
             return self
-        before, now = self._by_identity, dict(zip(map(id, read), read, strict=True))
-        added, gone = now.keys() - before.keys(), before.keys() - now.keys()
-        if not added and not gone:
+        now = dict(zip(map(id, read), read, strict=True))
+        change = _compared(self._by_identity, now)
+        if not change.added and not change.gone:
             return self
-        # In the order of the readings.
-        change = JobChanges(
-            added=tuple(now[key] for key in filter(added.__contains__, now)),
-            gone=tuple(before[key] for key in filter(gone.__contains__, before)),
-        )
         return AllocationIndex(
             allocations=read,
             _by_identity=now,
@@ -69,13 +67,13 @@ class AllocationIndex:
             _history=(*self._history, (self._token, change))[-_REMEMBERED:],
         )
 
-    def since(self, earlier: AllocationIndex) -> JobChanges | None:
-        """What changed after an earlier index. None if only the whole list shows it."""
+    def since(self, earlier: AllocationIndex) -> JobChanges:
+        """What changed after an earlier index."""
         if earlier is self:
             return JobChanges()
         tokens = [token for token, _ in self._history]
         if earlier._token not in tokens:
-            return None
+            return _compared(earlier._by_identity, self._by_identity)
         added: dict[int, Allocation] = {}
         gone: dict[int, Allocation] = {}
         for _, change in self._history[tokens.index(earlier._token) :]:
@@ -100,6 +98,50 @@ class AllocationIndex:
     def on_node(self, node: str) -> tuple[Allocation, ...]:
         """Those with an attempt that runs or ran on this node."""
         return self._by_node.get(node, ())
+
+
+class ChangeCursor:
+    """How far one reader of the readings has come: it gets each change once."""
+
+    def __init__(self) -> None:
+        self._read = AllocationIndex()
+
+    def changes(self, index: AllocationIndex) -> JobChanges:
+        """What changed since the last call; at first everything."""
+        earlier, self._read = self._read, index
+        return index.since(earlier)
+
+
+class AllocationTally(Generic[T]):
+    """How many allocations of the newest reading have each key."""
+
+    def __init__(self, keys_of: Callable[[Allocation], Iterable[T]]) -> None:
+        """`keys_of` always returns the same keys for one record."""
+        self._keys_of = keys_of
+        self._cursor = ChangeCursor()
+        self._counts: dict[T, int] = {}
+
+    def of(self, index: AllocationIndex) -> Mapping[T, int]:
+        """The counts, without zeros. A later call changes this mapping."""
+        change = self._cursor.changes(index)
+        for records, step in ((change.added, 1), (change.gone, -1)):
+            for each in records:
+                for key in self._keys_of(each):
+                    count = self._counts.get(key, 0) + step
+                    if count:
+                        self._counts[key] = count
+                    else:
+                        del self._counts[key]
+        return MappingProxyType(self._counts)
+
+
+def _compared(before: Mapping[int, Allocation], now: Mapping[int, Allocation]) -> JobChanges:
+    """In the order of the readings."""
+    added, gone = now.keys() - before.keys(), before.keys() - now.keys()
+    return JobChanges(
+        added=tuple(now[key] for key in filter(added.__contains__, now)) if added else (),
+        gone=tuple(before[key] for key in filter(gone.__contains__, before)) if gone else (),
+    )
 
 
 def _regrouped(

@@ -101,13 +101,16 @@ class LiveCluster:
                 if allocation.user not in users:
                     yield allocation
 
-    def named(self, reference: Reference, scope: Scope) -> Iterator[Allocation]:
-        """Those inside the scope that the name may mean.
+    def candidates(self, reference: Reference, scope: Scope) -> Iterable[Allocation]:
+        """Those inside the scope among which is every one that the name may mean.
 
-        Who sees only some sees all of them looked at: the time must not depend on what others have.
+        For who sees only some it is all of these: the time must not depend on what others have.
         """
-        seen = self.index.of_job(reference.job_id) if scope.everything else self.visible(scope)
-        return (each for each in seen if reference.matches(each))
+        return self.index.of_job(reference.job_id) if scope.everything else self.visible(scope)
+
+    def named(self, reference: Reference, scope: Scope) -> Iterator[Allocation]:
+        """Those inside the scope that the name may mean."""
+        return (each for each in self.candidates(reference, scope) if reference.matches(each))
 
 
 @dataclass(frozen=True, slots=True)

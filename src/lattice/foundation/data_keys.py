@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,7 +96,7 @@ class DataKeys:
         site_keys: SiteKeys,
         cluster: Callable[[], Awaitable[str]],
         clock: Clock,
-        unfinished: Callable[[], frozenset[str] | None] = lambda: None,
+        unfinished: Callable[[], Container[str] | None] = lambda: None,
     ) -> None:
         """`cluster` returns the id of the cluster.
 

@@ -10,7 +10,6 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.signedstate import RecordSigner, SignedStateStore
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.claim import CLAIMS
 from lattice.domain.scheduler import Scheduler
@@ -23,6 +22,7 @@ from lattice.features.locks.service import LIST_EVERY_S, LOCKS, LockBook
 from lattice.features.sharing.service.sharing import SHARES, SharedAllocations
 from lattice.foundation.data_keys import DataKeys
 from lattice.foundation.own_metrics import OwnMetrics
+from lattice.foundation.unfinished import UnfinishedAllocations
 from lattice.server.cluster.state import find_cluster
 
 
@@ -74,17 +74,7 @@ async def open_data_keys(
     async def cluster_id() -> str:
         return (await find_cluster(state)).id
 
-    def unfinished() -> frozenset[str] | None:
-        try:
-            reading = scheduler.live()
-        except Unavailable:
-            return None
-        if not reading.source.ok:
-            return None
-        there = reading.cluster.allocations
-        return frozenset(each.ref for each in there if not each.state.finished)
-
-    keys = DataKeys(state, site_keys, cluster_id, clock, unfinished)
+    keys = DataKeys(state, site_keys, cluster_id, clock, UnfinishedAllocations(scheduler).refs)
     counts = keys.counts
     own_metrics.watch(
         lambda: {f"data_keys_{name}": float(value) for name, value in asdict(counts).items()}

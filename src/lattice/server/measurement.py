@@ -11,7 +11,6 @@ from grpc import aio
 from lattice.access.grants import GrantSigner
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.errors import Unavailable
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.metricstore import MetricStore
@@ -31,6 +30,7 @@ from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import LoggedJournal
 from lattice.foundation.own_metrics import OwnMetrics
+from lattice.foundation.unfinished import UnfinishedAllocations
 from lattice.server.config.engine_sections import TelemetrySection
 from lattice.wire.v1.telemetry_pb2_grpc import add_MetricIntakeServicer_to_server
 
@@ -125,17 +125,5 @@ def agreed_modes(
     section: TelemetrySection,
     view: StateView,
 ) -> AgreedModes:
-
-    def unfinished() -> frozenset[str] | None:
-        try:
-            reading = scheduler.live()
-        except Unavailable:
-            return None
-        if not reading.source.ok:
-            return None
-        there = reading.cluster.allocations
-        return frozenset(each.ref for each in there if not each.state.finished)
-
-    return AgreedModes(
-        state, view, clock, unfinished, usual=section.mode, debug_most=section.debug_most
-    )
+    refs = UnfinishedAllocations(scheduler).refs
+    return AgreedModes(state, view, clock, refs, usual=section.mode, debug_most=section.debug_most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.allocation import Allocation, Array, Attempt, Heterogeneous, State
-from lattice.domain.allocation_index import AllocationIndex, JobChanges
+from lattice.domain.allocation_index import (
+    AllocationIndex,
+    AllocationTally,
+    ChangeCursor,
+    JobChanges,
+)
 from tests.fakes.cluster import allocation
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -64,7 +70,6 @@ def test_a_difference_leads_from_one_reading_to_a_later_one(
     for reading in data.draw(st.lists(chosen, max_size=6)):
         index = index.next(reading)
     change = index.since(first)
-    assert change is not None
     left = {id(each) for each in first.allocations} - {id(each) for each in change.gone}
     assert left | {id(each) for each in change.added} == {id(each) for each in index.allocations}
 
@@ -77,15 +82,39 @@ def test_an_unchanged_reading_is_the_same_index() -> None:
 
 
 @pytest.mark.parametrize("readings", [9, 200])
-def test_who_missed_too_many_readings_reads_the_whole_list(readings: int) -> None:
+def test_who_missed_many_readings_gets_the_difference_too(readings: int) -> None:
     first = index = AllocationIndex().next([allocation(1, "alice", "genomics", submitted=AT)])
     for number in range(readings):
         index = index.next([allocation(number + 2, "alice", "genomics", submitted=AT)])
-    assert index.since(first) is None
+    assert index.since(first) == JobChanges(index.allocations, first.allocations)
 
 
-def test_indexes_of_two_clusters_have_no_difference() -> None:
+def test_between_indexes_of_two_clusters_everything_differs() -> None:
     one = AllocationIndex().next([allocation(1, "alice", "genomics", submitted=AT)])
     other = AllocationIndex().next([allocation(2, "bob", "genomics", submitted=AT)])
-    assert one.since(other) is None
-    assert other.since(one) is None
+    assert one.since(other) == JobChanges(one.allocations, other.allocations)
+    assert other.since(one) == JobChanges(other.allocations, one.allocations)
+
+
+def test_a_cursor_gives_each_change_once() -> None:
+    one, other = (allocation(number, "alice", "genomics", submitted=AT) for number in (1, 2))
+    cursor, first = ChangeCursor(), AllocationIndex().next([one])
+    assert cursor.changes(first) == JobChanges((one,))
+    assert cursor.changes(first) == JobChanges()
+    assert cursor.changes(first.next([other])) == JobChanges((other,), (one,))
+
+
+@given(pool=st.lists(records(), min_size=1, max_size=8), data=st.data())
+def test_a_tally_counts_as_a_walk_over_all(pool: list[Allocation], data: st.DataObject) -> None:
+    chosen = st.lists(st.sampled_from(pool), unique_by=id, max_size=len(pool))
+    tally, index = AllocationTally(_keys), AllocationIndex()
+    # Some readings are missed.
+    for reading, missed in data.draw(st.lists(st.tuples(chosen, st.booleans()), max_size=20)):
+        index = index.next(reading)
+        if not missed:
+            walked = Counter(key for each in reading for key in _keys(each))
+            assert tally.of(index) == walked
+
+
+def _keys(each: Allocation) -> tuple[str, ...]:
+    return (each.user, each.account)

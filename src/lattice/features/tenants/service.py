@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from itertools import chain
 
 from lattice.access.actor import Actor, Role
 from lattice.access.journal import ActJournal
@@ -159,7 +160,7 @@ def _tenant(name: str, site: _Site) -> Tenant:
     return Tenant(
         name=name,
         limits=site.limits_of(name),
-        use=use_of(each for each in site.cluster.allocations if each.account in below),
+        use=use_of(chain.from_iterable(map(site.cluster.index.of_account, below))),
         projects=len(below) - 1,
         users=sum(not below.isdisjoint(each) for each in accounts.members.values()),
         admins=tuple(sorted(accounts.accounts[name].coordinators)),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from lattice.base.errors import Unavailable
 from lattice.domain.claim import Claims
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.scheduler import LiveCluster, Scheduler
+from lattice.domain.scheduler import Scheduler
 from lattice.domain.sensitive import SensitiveWork
 
 
@@ -28,8 +28,6 @@ class SensitiveNodes:
         self._scheduler = scheduler
         self._work = work
         self._is_claimed = is_claimed
-        self._read: LiveCluster | None = None
-        self._nodes: frozenset[str] = frozenset()
 
     def count_claimed(self, claims: Claims) -> None:
         """From now on claimed nodes are among them, also without a job."""
@@ -40,25 +38,20 @@ class SensitiveNodes:
         if not self._work.is_possible:
             return False
         try:
-            return self._is_claimed(node) or node in self._with_jobs()
+            return self._is_claimed(node) or self._has_job(node)
         except Unavailable:
             return True
 
-    def _with_jobs(self) -> frozenset[str]:
-        cluster = self._scheduler.live().cluster
-        if self._read is None or cluster.allocations is not self._read.allocations:
-            self._read = cluster
-            self._nodes = frozenset(
-                node
-                for each in cluster.allocations
-                if each.nodes and self._work.covers(each)
-                for node in _expanded(each.nodes)
-            )
-        return self._nodes
+    def _has_job(self, node: str) -> bool:
+        return any(
+            self._work.covers(each) and _is_on(node, each.nodes)
+            for each in self._scheduler.live().cluster.on_node(node)
+        )
 
 
-def _expanded(nodes: str) -> tuple[str, ...]:
+def _is_on(node: str, nodes: str) -> bool:
+    """Whether the current attempt is on the node: an earlier one may have been."""
     try:
-        return tuple(NodeSet.parse(nodes))
+        return bool(nodes) and node in NodeSet.parse(nodes)
     except ValueError:
-        return ()
+        return False

@@ -25,9 +25,10 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.failpoints import failpoint
 from lattice.domain.allocation import Allocation, Attempt, BadReference, parse_reference
+from lattice.domain.allocation_index import ChangeCursor
 from lattice.domain.attempts import attempts_of
 from lattice.domain.audit import AuditAct, AuditEvent, AuditTrail
-from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.scheduler import LiveCluster, PastQuestion, Scheduler, Scope
 from lattice.domain.state import Delete, Entry, Expect, Put, StateStore
 from lattice.domain.vcluster import VclusterKind, Vclusters
 
@@ -119,6 +120,11 @@ class AllocationRuns:
         self._clock = clock
         self._sleep = sleep
         self._asked_s = float("-inf")
+        self._cursor = ChangeCursor()
+        self._live: dict[int, Allocation] = {}
+        """The sensitive ones in Slurm, by identity."""
+        self._followed = views.views
+        """The vClusters by which those were chosen."""
         self.recorded_total = 0
 
     async def run(self) -> None:
@@ -137,10 +143,20 @@ class AllocationRuns:
         period = await self._period()
         records = {each.key: each for each in (await self._state.list(RUNS)).entries}
         live = self._scheduler.live()
-        runs = list(self._runs(live.cluster.allocations if live.source.ok else ()))
+        runs = list(self._runs(self._sensitive(live.cluster) if live.source.ok else ()))
         await self._record(runs, records, period)
         if self._clock.monotonic() - self._asked_s >= PAST_EVERY_S:
             await self._catch_up(runs, records, period)
+
+    def _sensitive(self, cluster: LiveCluster) -> Iterable[Allocation]:
+        views = self._views.views
+        if views != self._followed:
+            self._followed, self._cursor, self._live = views, ChangeCursor(), {}
+        change = self._cursor.changes(cluster.index)
+        for each in change.gone:
+            self._live.pop(id(each), None)
+        self._live.update((id(each), each) for each in change.added if self._is_sensitive(each))
+        return self._live.values()
 
     async def _catch_up(
         self, live: Iterable[AuditedRun], records: dict[str, Entry], period: _Period

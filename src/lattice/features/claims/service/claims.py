@@ -188,9 +188,8 @@ class ClaimService:
         nodes = NodeSet(claim.nodes)
         running = [
             each.id
-            for each in reading.cluster.allocations
-            if each.user == claim.user
-            and each.nodes
+            for each in reading.cluster.index.of_user(claim.user)
+            if each.nodes
             and not each.state.finished
             and self._sensitive.covers(each)
             and NodeSet.parse(each.nodes) & nodes

@@ -19,6 +19,7 @@ import msgspec
 
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, LatticeError, Unavailable
+from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, unescaped
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import Expect, Put, StateStore
@@ -151,7 +152,7 @@ class Retention:
         if not self.rules.is_set:
             return
         # A server that has just started does not know Slurm's jobs yet: then it takes no turn.
-        self._unfinished()
+        self._jobs()
         if not await self.take_turn(state):
             return
         try:
@@ -176,8 +177,8 @@ class Retention:
         await self._sweep_store(self._objects)
         if self._keys is not None:
             await self._sweep_store(self._keys.objects)
-            unfinished = self._unfinished()
-            await self._keys.sweep(self.rules.of, lambda each: _whole_job(each) in unfinished)
+            jobs = self._jobs()
+            await self._keys.sweep(self.rules.of, lambda each: _is_unfinished(each, jobs))
 
     async def _sweep_store(self, objects: ObjectStore) -> None:
         for folder in await objects.folders(""):
@@ -190,22 +191,20 @@ class Retention:
         self, objects: ObjectStore, folder: str, tenant: str, days: int
     ) -> None:
         limit = self._clock.now() - timedelta(days=days)
-        unfinished = self._unfinished()
+        jobs = self._jobs()
         async for attempt in _attempts(objects, folder):
-            if attempt.newest < limit and _whole_job(attempt.allocation) not in unfinished:
+            if attempt.newest < limit and not _is_unfinished(attempt.allocation, jobs):
                 await self._remove(objects, attempt, tenant, days)
 
-    def _unfinished(self) -> set[str]:
-        """Jobs that are unfinished in Slurm; an array or het job counts as a whole."""
+    def _jobs(self) -> AllocationIndex:
+        """The jobs in Slurm."""
         reading = self._scheduler.live()
         if not reading.source.ok:
             raise Unavailable(
                 "Slurm does not answer, so nobody knows which jobs are unfinished.",
                 hint="Nothing is removed until it does.",
             )
-        return {
-            _whole_job(each.id) for each in reading.cluster.allocations if not each.state.finished
-        }
+        return reading.cluster.index
 
     async def _remove(
         self, objects: ObjectStore, attempt: _StoredAttempt, tenant: str, days: int
@@ -278,6 +277,14 @@ async def _attempts(objects: ObjectStore, folder: str) -> AsyncIterator[_StoredA
         found.objects.append(each)
     if found is not None:
         yield found
+
+
+def _is_unfinished(allocation: str, jobs: AllocationIndex) -> bool:
+    """Whether the job is unfinished in Slurm; an array or het job counts as a whole."""
+    whole = _whole_job(allocation)
+    return whole.isdecimal() and any(
+        not each.state.finished and _whole_job(each.id) == whole for each in jobs.of_job(int(whole))
+    )
 
 
 def _whole_job(allocation: str) -> str:

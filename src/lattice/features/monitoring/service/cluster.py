@@ -1,19 +1,19 @@
 """Jobs by state, account and reason; nodes by state and health; what agents report of themselves.
 
-One pass over the snapshots every 10 s. It gives way to other work after each slice, because a list
-may have 100 000 jobs.
+Every 10 s. Of the jobs only those are read that have changed. The nodes are read in slices, which
+give way to other work.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.allocation_index import AllocationTally
 from lattice.domain.claim import Claims, ClaimSet, NoClaims
 from lattice.domain.node import HealthState, Node
 from lattice.domain.presence import Presence, PresenceReading, Presences, with_agent
@@ -29,19 +29,21 @@ _SLICE = 1000
 _UNFINISHED = tuple(state for state in State if not state.finished)
 
 
-@dataclass(slots=True)
-class _JobCounts:
-    states: Counter[str] = field(default_factory=Counter)
-    accounts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    pending: Counter[tuple[str, str]] = field(default_factory=Counter)
+class _JobKind(NamedTuple):
+    """What is counted of an unfinished job."""
 
-    def add(self, job: Allocation) -> None:
-        if job.state.finished:
-            return
-        self.states[job.state.value] += 1
-        self.accounts[job.account, job.state.value] += 1
-        if job.state is State.PENDING:
-            self.pending[job.partition, pending_class(job.reason).value] += 1
+    account: str
+    state: State
+    partition: str = ""
+    """Of a pending job, as the class of its reason."""
+    pending: str = ""
+
+
+def _kinds(job: Allocation) -> Iterator[_JobKind]:
+    if job.state is State.PENDING:
+        yield _JobKind(job.account, job.state, job.partition, pending_class(job.reason).value)
+    elif not job.state.finished:
+        yield _JobKind(job.account, job.state)
 
 
 class ClusterCounts:
@@ -62,6 +64,7 @@ class ClusterCounts:
         self._names = names
         self._claims = claims or NoClaims()
         self._sleep = sleep
+        self._kinds = AllocationTally(_kinds)
         self._jobs: tuple[SeriesValue, ...] = ()
         self._agents: tuple[SeriesValue, ...] = ()
 
@@ -84,9 +87,7 @@ class ClusterCounts:
         self._agents = tuple(_of_agents(tuple(agents.records.values())))
         if reading is None:
             return
-        jobs = _JobCounts()
-        async for job in _slices(reading.cluster.allocations):
-            jobs.add(job)
+        jobs = self._kinds.of(reading.cluster.index)
         claims = self._held()
         nodes: Counter[tuple[str, str]] = Counter()
         async for node in _slices(reading.cluster.nodes):
@@ -105,12 +106,20 @@ class ClusterCounts:
         except Unavailable:
             return None
 
-    def _of_jobs(self, jobs: _JobCounts) -> Iterator[SeriesValue]:
+    def _of_jobs(self, jobs: Mapping[_JobKind, int]) -> Iterator[SeriesValue]:
+        states: Counter[State] = Counter()
+        accounts: Counter[tuple[str, str]] = Counter()
+        pending: Counter[tuple[str, str]] = Counter()
+        for kind, count in jobs.items():
+            states[kind.state] += count
+            accounts[kind.account, kind.state.value] += count
+            if kind.state is State.PENDING:
+                pending[kind.partition, kind.pending] += count
         for state in _UNFINISHED:
-            yield SeriesValue("lattice_jobs", jobs.states[state.value], (state.value,))
-        yield from _capped_values("lattice_jobs_pending", jobs.pending, MOST_PARTITIONS)
+            yield SeriesValue("lattice_jobs", states[state], (state.value,))
+        yield from _capped_values("lattice_jobs_pending", pending, MOST_PARTITIONS)
         if self._names:
-            yield from _capped_values("lattice_account_jobs", jobs.accounts, MOST_ACCOUNTS)
+            yield from _capped_values("lattice_account_jobs", accounts, MOST_ACCOUNTS)
 
 
 def is_complete(reading: SchedulerReading | None) -> bool:

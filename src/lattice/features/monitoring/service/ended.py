@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.allocation_index import AllocationIndex, ChangeCursor
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import (
     LARGEST_VALUE_BYTES,
@@ -55,7 +56,6 @@ _SLACK_MINUTES = 10
 _MINUTES_AT_ONCE = 8
 """In one commit: at most half a megabyte."""
 _REMOVED_AT_ONCE = 40
-_SLICE = 1000
 _FINISHED = tuple(state.value for state in State if state.finished)
 
 
@@ -79,6 +79,10 @@ class EndedJobs:
         self._clock = clock
         self._names = names
         self._sleep = sleep
+        self._cursor = ChangeCursor()
+        self._uncounted: dict[int, Allocation] = {}
+        """Jobs that have ended and are not known to be counted, by identity."""
+        self._revision = 0
 
     async def run(self) -> None:
         """Count until cancelled."""
@@ -127,7 +131,7 @@ class EndedJobs:
             done = await self._store.commit([Expect(COUNTS, 0)], [Put(COUNTS, begun)])
             return done is not None
         keys = self._view.entries
-        fresh = await self._fresh(reading.cluster.allocations, counts.since, now)
+        fresh = self._fresh(reading.cluster.index, counts.since, now)
         changes: list[Change] = []
         for minute, ends in list(fresh.items())[:_MINUTES_AT_ONCE]:
             key = f"{JOBS}{minute}"
@@ -147,24 +151,35 @@ class EndedJobs:
         expect = [Expect(each.key, read.get(each.key, 0)) for each in changes]
         return await self._store.commit(expect, changes) is not None
 
-    async def _fresh(
-        self, allocations: tuple[Allocation, ...], since: float, now: float
+    def _fresh(
+        self, index: AllocationIndex, since: float, now: float
     ) -> dict[int, dict[bytes, EndedRow]]:
         """The ends without a digest in the agreed state, by minute, the earliest first."""
+        self._follow(index)
         earliest, known = max(since, now - WINDOW_S), _Known(self._view)
         found: dict[int, dict[bytes, EndedRow]] = {}
-        for number, job in enumerate(allocations, start=1):
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-            if not job.state.finished or job.ended is None:
-                continue
-            ended = job.ended.timestamp()
+        for job in tuple(self._uncounted.values()):
+            ended = job.ended.timestamp() if job.ended else 0.0
+            minute, digest = int(ended // 60), end_digest(job)
             # Whole seconds: a job that ended in the second in which the count began counts.
-            if int(earliest) <= ended <= now + _SLACK_MINUTES * 60:
-                minute, digest = int(ended // 60), end_digest(job)
-                if digest not in known.of(minute):
-                    found.setdefault(minute, {})[digest] = self._row(job)
+            if ended < int(earliest) or digest in known.of(minute):
+                del self._uncounted[id(job)]
+            elif ended <= now + _SLACK_MINUTES * 60:
+                found.setdefault(minute, {})[digest] = self._row(job)
         return dict(sorted(found.items()))
+
+    def _follow(self, index: AllocationIndex) -> None:
+        entry = self._view.get(COUNTS)
+        revision = entry.revision if entry else 0
+        if revision < self._revision:
+            # A backup was restored: what was counted after it is to be counted again.
+            self._cursor, self._uncounted = ChangeCursor(), {}
+        self._revision = revision
+        change = self._cursor.changes(index)
+        for each in change.gone:
+            self._uncounted.pop(id(each), None)
+        ended = (each for each in change.added if each.state.finished and each.ended)
+        self._uncounted.update((id(each), each) for each in ended)
 
     def _row(self, job: Allocation) -> EndedRow:
         user, project = (job.user, job.account) if self._names else ("", "")

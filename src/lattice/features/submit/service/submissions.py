@@ -214,7 +214,8 @@ class SubmitService:
         reading = await self._scheduler.fresh(users=scope.only_users)
         past, past_known = await self._past(PastQuestion(scope=scope, reference=reference))
         for _ in range(_MOST_READS):
-            found = [each for each in reading.cluster.visible(scope) if _meant(reference, each)]
+            there = reading.cluster.candidates(reference, scope)
+            found = [each for each in there if _meant(reference, each)]
             if found or not reading.source.ok or reading.cluster.read_at >= asked_at:
                 break
             # A long queue is not read for every request, so a new job may be missing from the

@@ -87,7 +87,7 @@ class JobSettingsPublisher:
         self._clock = clock
         self._run_of = run_of
         self._as_of = 0.0
-        self._index: AllocationIndex | None = None
+        self._index = AllocationIndex()
         self._in_force: Mapping[str, SwitchedMode] = {}
         self._switched: Mapping[str, SwitchedMode] | None = None
         self._check_again_at = 0.0
@@ -146,8 +146,7 @@ class JobSettingsPublisher:
             return
         switched, now = self._modes.switched, self._clock.now().timestamp()
         is_due = switched is not self._switched or now >= self._check_again_at
-        change = None if is_due or self._index is None else cluster.index.since(self._index)
-        if change is None:
+        if is_due:
             in_force = {name: each for name, each in switched.items() if each.holds(now)}
             self._check_again_at = min(
                 (each.until for each in in_force.values() if each.until is not None),
@@ -156,6 +155,7 @@ class JobSettingsPublisher:
             jobs = dict(self._with_settings(cluster.allocations, cluster, in_force))
             self._in_force, gone = in_force, self._jobs.keys() - jobs.keys()
         else:
+            change = cluster.index.since(self._index)
             ids = {each.job_id for each in (*change.gone, *change.added)}
             here = (each for job_id in ids for each in cluster.of_job(job_id))
             jobs = dict(self._with_settings(here, cluster, self._in_force))

@@ -10,7 +10,7 @@ all servers. A mode ends by time even if its key still exists. The next switch r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ _MOST_SWEPT = 50
 _SWEEP_EVERY_S = 3600.0
 _RETENTION_S = 3600.0
 
-Unfinished = Callable[[], frozenset[str] | None]
+Unfinished = Callable[[], Container[str] | None]
 """Returns the `ref` of every unfinished allocation; None if that is not reliable now."""
 
 
