@@ -21,7 +21,7 @@ from lab.fixtures import DOWN_AFTER_S
 from lab.laboratory import Lab
 from lab.network import Direction
 from lab.users import AGENT_USER
-from lattice.features.link.model import PING_EVERY_S
+from lattice.features.link.model import PROBE_EVERY_S, SILENCE_S
 from tests.e2e.people import Person
 from tests.e2e.put_right import NODES, administrator, agents, linked, linked_at, put_right
 from tests.eventually import eventually
@@ -434,9 +434,10 @@ def test_agents_lost_are_degraded_and_down_by_the_table_of_times_and_back_within
 ) -> None:
     lost, back_s = _lose_all_agents(lab, olga)
     for times in lost:
-        # Counted from when it was last heard: up to a ping before it died.
-        assert 30 - PING_EVERY_S <= times["degraded"] <= 40, lost
-        assert DOWN_AFTER_S - PING_EVERY_S <= times["down"] <= DOWN_AFTER_S + 10, lost
+        # Counted from when the loss was noticed: at once if a process ended, else after a silence
+        # that began up to a probe before.
+        assert 30 - PROBE_EVERY_S <= times["degraded"] <= 35 + SILENCE_S, lost
+        assert DOWN_AFTER_S - PROBE_EVERY_S <= times["down"] <= DOWN_AFTER_S + 5 + SILENCE_S, lost
     assert back_s <= 20
 
 

@@ -54,6 +54,7 @@ from lattice.server.cluster.lane_listener import LaneServer, lane_listener
 from lattice.server.cluster.limits import Rates, limit_table
 from lattice.server.config.sections import RateLimitsSection
 from lattice.server.listeners.connections import ConnectionLimits, Connections
+from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
 from lattice.wire.guard import GuardInterceptor, declared_permissions
@@ -154,7 +155,7 @@ class Server:
         self._lane_context = identity.lane_context
         self._offers_lanes = site.lanes
         self._stack = AsyncExitStack()
-        self._agents = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0)])
+        self._agents = aio.server(interceptors=[guard], options=AGENT_OPTIONS)
         self._agents.add_generic_rpc_handlers(
             (LinkRpc(self.hub, self.desk, lambda: [self.address]).handlers(),)
         )
@@ -204,7 +205,7 @@ class Server:
     async def start(self) -> None:
         for step in (
             self.links.run(), self.nodes.run(), self.replicas.run(),
-            self.membership.run(), self.hub.tend(),
+            self.membership.run(), self.hub.tend(), self.hub.announce_published(),
         ):  # fmt: skip
             self._tasks.append(asyncio.create_task(step))
         await self._agents.start()

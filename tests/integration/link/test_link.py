@@ -264,7 +264,6 @@ async def test_an_agent_leaves_a_replica_that_was_cut_off_from_the_store_later(
 ) -> None:
     monkeypatch.setattr("lattice.features.link.node.keeper._UNPUBLISHED_S", 0.5)
     monkeypatch.setattr("lattice.features.link.node.keeper._SCOUT_EVERY_S", 1.0)
-    monkeypatch.setattr("lattice.features.link.service.hub.PING_EVERY_S", 0.2)
     one, two = await site.server("a"), await site.server("b")
     await eventually_async(lambda: bool(one.membership.lease and two.membership.lease))
     agent = site.agent("n1", one)
@@ -280,7 +279,6 @@ async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_b
 ) -> None:
     monkeypatch.setattr("lattice.features.link.node.keeper._UNPUBLISHED_S", 0.5)
     monkeypatch.setattr("lattice.features.link.node.keeper._SCOUT_EVERY_S", 1.0)
-    monkeypatch.setattr("lattice.features.link.service.hub.PING_EVERY_S", 0.2)
     one, two = await site.server("a"), await site.server("b")
     await eventually_async(lambda: bool(one.membership.lease and two.membership.lease))
     one.store.away = True

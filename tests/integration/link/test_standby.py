@@ -12,6 +12,9 @@ import grpc
 import pytest
 from grpc import aio
 
+from lattice.features.link import model as link_model
+from lattice.features.link.model import PingTimes
+from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from tests.eventually import eventually_async
 from tests.integration.link.site import Agent, Server, Site
 
@@ -116,6 +119,12 @@ async def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield Replicas(site)
 
 
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with Site(tmp_path) as site:
+        yield site
+
+
 async def _standing_by(agent: Agent) -> tuple[str, str]:
     """The addresses of the link and of the standby connection."""
     await eventually_async(lambda: agent.keeper.line and agent.keeper._standby.address)
@@ -191,13 +200,65 @@ async def test_agents_of_a_dead_replica_are_linked_again_within_five_seconds(
 async def test_a_frozen_replica_loses_the_link_to_the_standby(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lattice.features.link.service.hub.PING_EVERY_S", 0.2)
-    monkeypatch.setattr("lattice.features.link.service.hub.SILENCE_S", 1.0)
+    _probe_often(monkeypatch)
     await replicas.add("a", "b")
     agent = replicas.agent()
     linked, standby = await _standing_by(agent)
     replicas.gate(linked).frozen = True
     await _linked_to(agent, standby)
+    # The replica has no sign of the agent either.
+    await eventually_async(lambda: not replicas.server(linked).hub.held)
+
+
+@pytest.mark.spec("AUTH-8")
+async def test_a_replica_that_serves_no_link_but_whose_connections_answer_is_left(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.features.link.service.hub.PROBED", PingTimes(0.2, 1.0))
+    await replicas.add("a", "b")
+    agent = replicas.agent()
+    linked, standby = await _standing_by(agent)
+    monkeypatch.setattr(replicas.server(linked).hub, "answer_ping", lambda *_: None)
+    await _linked_to(agent, standby)
+
+
+async def test_a_replica_that_expects_no_probes_keeps_the_link_of_an_agent_that_probes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older replica ends a connection at the third probe to which it has sent nothing."""
+    _probe_often(monkeypatch)
+    older = tuple(each for each in AGENT_OPTIONS if each not in link_model.ANSWER_OPTIONS)
+    monkeypatch.setattr("tests.integration.link.site.AGENT_OPTIONS", older)
+    monkeypatch.setattr("lattice.features.link.service.hub.PROBED", PingTimes(0.3, 1.0))
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    line = agent.keeper.line
+    assert line is not None
+    await eventually_async(lambda: line._number > 12)
+    assert agent.keeper.line is line
+
+
+@pytest.mark.timing
+@pytest.mark.spec("AUTH-8")
+async def test_a_replica_that_is_frozen_is_left_within_16_s(replicas: Replicas) -> None:
+    await replicas.add("a", "b")
+    agent = replicas.agent()
+    linked, standby = await _standing_by(agent)
+    replicas.gate(linked).frozen = True
+    begun_s = time.monotonic()
+    await _linked_to(agent, standby)
+    await eventually_async(lambda: not replicas.server(linked).hub.held)
+    assert time.monotonic() - begun_s < 16
+
+
+def _probe_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC finds a silent connection within a second."""
+    monkeypatch.setattr("lattice.features.link.model.SILENCE_S", 0.8)
+    probes = link_model._probes(0.3)
+    monkeypatch.setattr("lattice.features.link.node.dialler.PROBE_OPTIONS", probes)
+    answers = (*AGENT_OPTIONS, *probes, ("grpc.http2.min_ping_interval_without_data_ms", 10))
+    monkeypatch.setattr("tests.integration.link.site.AGENT_OPTIONS", answers)
 
 
 @pytest.mark.spec("AUTH-8")

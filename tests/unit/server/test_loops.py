@@ -60,6 +60,7 @@ RESTARTED = (
     "limits slots",
     "limits view",
     "links",
+    "links announced",
     "locked nodes",
     "log metadata",
     "log retention",

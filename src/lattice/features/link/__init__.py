@@ -4,7 +4,7 @@ Data path    An agent dials replica B and holds one link: pings go up, tickets g
              A caller of replica A gets a ticket to the agent through B. The agent dials A, so
              a node stream has one hop. A stream is a pipe between its two ends. The replica
              relays its frames and keeps none, so nothing is lost when the replica dies.
-Bounds       A ping every 5 s; 15 s of silence end a link. At most 64 messages wait on a link. A
+Bounds       A probe every 5 s; 15 s of silence end a link. At most 64 messages wait on a link. A
              pipe buffers 2 MiB at each end. A session waits 60 s for its caller to come back.
 When down    When a replica dies, its agents dial another within seconds and its lease removes its
              routes. Without the state store links stay open and a replica reaches the nodes linked

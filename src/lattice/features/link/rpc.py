@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -22,6 +23,20 @@ from lattice.wire.v1 import link_pb2 as pb
 from lattice.wire.v1 import link_pb2_grpc
 
 _HELLO_S = 10.0
+
+
+class _Line:
+    """Writes to an agent while its messages are read; `end` ends the reading."""
+
+    __slots__ = ("_until_ended", "write")
+
+    def __init__(self, context: Any, until_ended: asyncio.Timeout) -> None:
+        self.write: Callable[[pb.LinkDown], Awaitable[None]] = context.write
+        self._until_ended = until_ended
+
+    def end(self) -> None:
+        with suppress(RuntimeError):  # the reading has ended
+            self._until_ended.reschedule(0.0)
 
 
 class LinkRpc:
@@ -61,12 +76,14 @@ class LinkRpc:
             # Welcome first, publish later: after a replica's death thousands of agents link at
             # once, and none should wait for the state store.
             await context.write(pb.LinkDown(welcome=self._hub.welcome(held, self._replicas())))
-            reading = asyncio.ensure_future(self._read(held, context))
             try:
-                await self._write(held, context, reading)
+                async with asyncio.timeout(None) as until_ended:
+                    held.open(_Line(context, until_ended))
+                    await self._read(held, context)
+            except TimeoutError:
+                pass  # this replica has ended it
             finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                await held.close()
 
     async def _hello(self, context: Any) -> pb.Hello:
         try:
@@ -83,11 +100,6 @@ class LinkRpc:
         while (message := await context.read()) is not EOF:
             if message.WhichOneof("message") == "ping":
                 self._hub.answer_ping(held, message.ping)
-
-    async def _write(self, held: HeldLink, context: Any, reading: asyncio.Future[None]) -> None:
-        reading.add_done_callback(lambda _: held.end("the line is closed"))
-        while (message := await held.outbox.get()) is not None:
-            await context.write(message)
 
     async def carry(self, _requests: Any, context: Any) -> None:
         carrier = GrpcCarrier(context)

@@ -81,6 +81,7 @@ async def open_links(
     async with supervisor.running(
         Loop("links", hub.tend, OnFailure.RESTART),
         Loop("replicas announced", announce, OnFailure.RESTART),
+        Loop("links announced", hub.announce_published, OnFailure.RESTART),
         Loop("trust lost", partial(agents.trust.watch, links.expel), OnFailure.RESTART),
         Loop("locked nodes", partial(desk.expel_locked, locks.next_change), OnFailure.RESTART),
     ):

@@ -29,7 +29,7 @@ from lattice.base.signatures import SigningKey
 from lattice.features.attach.section import judge_attach
 from lattice.features.audit.section import judge_audit
 from lattice.features.diag.section import judge_diag
-from lattice.features.link.model import PING_EVERY_S
+from lattice.features.link.model import PROBE_EVERY_S
 from lattice.features.sharing.section import judge_sharing
 from lattice.features.state.section import judge_backup
 from lattice.features.submit.section import judge_uenv
@@ -242,7 +242,7 @@ def _nodes(config: ServerConfig, report: ConfigReport) -> None:
         path = "node_agent.sensitive_grace_period_s"
         report.problem(path, text, "node_agent.grace_period_s")
     if agent.heartbeat_interval_s is not None:
-        text = f"changes nothing: links are pinged every {PING_EVERY_S:g} s. Leave it out"
+        text = f"changes nothing: links are pinged every {PROBE_EVERY_S:g} s. Leave it out"
         report.problem("node_agent.heartbeat_interval_s", text)
 
 

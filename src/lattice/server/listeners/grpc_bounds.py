@@ -7,6 +7,8 @@ of a port, not those of an address.
 
 from __future__ import annotations
 
+from lattice.features.link.model import ANSWER_OPTIONS
+
 _HANDSHAKE_MS = 10_000
 LARGEST_MESSAGE_BYTES = 4 * 1024 * 1024 + 256 * 1024
 """The largest body of REST, with the overhead of protobuf."""
@@ -21,6 +23,8 @@ MOST_AGENT_CONNECTIONS = 65_536
 """A node has three or four: its link, a standby connection, and those of calls and streams."""
 AGENT_IDLE_MS = 3_600_000
 """A connection without any call is closed then. Agents call on a standby connection more often."""
+
+_AGENT_TLS_BYTES = 4096
 
 Options = tuple[tuple[str, int], ...]
 
@@ -37,6 +41,9 @@ AGENT_OPTIONS: Options = (
     ("grpc.max_concurrent_streams", MOST_AGENT_STREAMS),
     ("grpc.max_allowed_incoming_connections", MOST_AGENT_CONNECTIONS),
     ("grpc.max_connection_idle_ms", AGENT_IDLE_MS),
+    # The buffers of TLS for what is sent: an agent gets little.
+    ("grpc.tsi.max_frame_size", _AGENT_TLS_BYTES),
+    *ANSWER_OPTIONS,
 )
 """For the agents' listener; `STREAM_OPTIONS` has the size of its messages."""
 

@@ -107,11 +107,14 @@ class Hello(_message.Message):
     INSTANCE_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     instance: _builtins.str
     """Drawn anew by every agent process."""
     agent_version: _builtins.str
+    probes: _builtins.bool
+    """The agent's end probes the connection itself (HTTP/2 pings), so that pings of the link are rare."""
     @_builtins.property
     def health(self) -> Global___NodeHealth: ...
     def __init__(
@@ -122,10 +125,11 @@ class Hello(_message.Message):
         instance: _builtins.str = ...,
         agent_version: _builtins.str = ...,
         health: Global___NodeHealth | None = ...,
+        probes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "health", b"health", "instance", b"instance", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "health", b"health", "instance", b"instance", "node", b"node", "probes", b"probes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

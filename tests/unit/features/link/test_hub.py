@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from lattice.adapters.stateview import WatchedStateView
+from lattice.base.errors import Unavailable
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.domain.presence import LINKS, NODES, Link, read_link, read_presence, written
 from lattice.domain.state import Change, Delete, Expect
@@ -18,7 +19,7 @@ from lattice.features.link.service import routes as routes_module
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.routes import HeldLink, Routes
-from lattice.wire.v1.link_pb2 import Hello, Ping
+from lattice.wire.v1.link_pb2 import Hello, LinkDown, Ping, Pong
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
@@ -67,7 +68,9 @@ class Scene:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
-    async def link(self, node: str, connection: str = "") -> AsyncIterator[HeldLink]:
+    async def link(
+        self, node: str, connection: str = "", *, probes: bool = False
+    ) -> AsyncIterator[HeldLink]:
         day = timedelta(days=1)
         peer = PeerIdentity(
             kind=PeerKind.NODE,
@@ -78,7 +81,7 @@ class Scene:
             not_after=self.clock.now() + day,
             generation=1,
         )
-        async with self.hub.holding(peer, Hello(node=node), connection) as held:
+        async with self.hub.holding(peer, Hello(node=node, probes=probes), connection) as held:
             yield held
 
     async def route(self, node: str) -> Link | None:
@@ -90,12 +93,23 @@ def elsewhere(node: str, epoch: int = 1) -> bytes:
     return written(Link(node=node, replica="b", epoch=epoch, since=0.0))
 
 
-def received(held: HeldLink) -> list[str]:
-    messages = []
-    while not held.outbox.empty():
-        message = held.outbox.get_nowait()
-        messages.append(message.WhichOneof("message") if message else "end")
-    return messages
+class Line:
+    """What an agent was sent."""
+
+    def __init__(self, held: HeldLink) -> None:
+        self.messages: list[LinkDown] = []
+        self.ended = False
+        held.open(self)
+
+    async def write(self, message: LinkDown, /) -> None:
+        self.messages.append(message)
+
+    def end(self) -> None:
+        self.ended = True
+
+    def received(self) -> list[str | None]:
+        messages, self.messages = self.messages, []
+        return [each.WhichOneof("message") for each in messages] + ["end"] * self.ended
 
 
 async def test_only_routes_that_changed_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +199,15 @@ async def test_a_link_ends_when_the_node_has_a_newer_one_elsewhere() -> None:
     scene = Scene()
     async with scene.running(), scene.link("n1") as held, scene.link("n2") as other:
         await eventually_async(lambda: held.published and other.published)
-        received(held), received(other)
+        ours, others = Line(held), Line(other)
+        await eventually_async(lambda: ours.messages and others.messages)
+        ours.received(), others.received()
         await scene.store.put(LINKS + "n1", elsewhere("n1", epoch=held.epoch + 1))
         await eventually_async(lambda: "n1" not in scene.hub.held)
-        assert received(held) == ["leave", "end"]
+        await eventually_async(lambda: ours.ended)
+        assert ours.received() == ["leave", "end"]
         await asyncio.sleep(0.2)
-        assert received(other) == []
+        assert others.received() == []
         route = await scene.route("n1")
         assert route is not None
         assert route.replica == "b", "the other's route is not ours to withdraw"
@@ -201,21 +218,87 @@ async def test_every_agent_learns_of_a_change_of_the_replicas_once() -> None:
     addresses = ["a:1"]
     async with scene.running(), scene.link("n1") as held:
         await eventually_async(lambda: held.published)
+        line = Line(held)
         announcing = asyncio.ensure_future(
             scene.hub.announce_replicas(scene.replicas, lambda: addresses)
         )
         try:
-            await eventually_async(lambda: "welcome" in received(held))
+            await eventually_async(lambda: "welcome" in line.received())
             await scene.store.put(REPLICAS + "x", b"unreadable")
             await asyncio.sleep(0.1)
-            assert received(held) == []
+            assert line.received() == []
             addresses = ["a:1", "b:1"]
             await scene.store.put(REPLICAS + "b", b"{}")
-            await eventually_async(lambda: not held.outbox.empty())
-            message = held.outbox.get_nowait()
-            assert message is not None
+            await eventually_async(lambda: line.messages)
+            (message,) = line.messages
             assert list(message.welcome.replicas) == ["a:1", "b:1"]
             assert message.welcome.replica == "a"
         finally:
             announcing.cancel()
             await asyncio.gather(announcing, return_exceptions=True)
+
+
+async def test_every_agent_learns_when_links_can_be_published_no_longer_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lattice.features.link.service.hub._TEND_EVERY_S", 0.05)
+    possible = True
+    monkeypatch.setattr(Routes, "can_be_written", property(lambda _: possible))
+    scene = Scene()
+    async with scene.running(), scene.link("n1") as held:
+        await eventually_async(lambda: held.published)
+        line = Line(held)
+        await eventually_async(lambda: line.messages)
+        line.received()
+        announcing = asyncio.ensure_future(scene.hub.announce_published())
+        try:
+            possible = False
+            await eventually_async(lambda: line.messages)
+            assert line.messages == [LinkDown(pong=Pong(published=False))]
+            possible = True
+            await eventually_async(lambda: len(line.messages) > 1)
+            assert line.messages[1:] == [LinkDown(pong=Pong(published=True))]
+        finally:
+            announcing.cancel()
+            await asyncio.gather(announcing, return_exceptions=True)
+
+
+async def test_an_agent_that_reads_nothing_is_given_up_after_64_messages() -> None:
+    scene = Scene()
+    async with scene.link("n1") as held:
+        for number in range(64):
+            held.send(LinkDown(pong=Pong(number=number)))
+        with pytest.raises(Unavailable):
+            held.send(LinkDown(pong=Pong()))
+        held.end("it is silent")
+        line = Line(held)
+        await eventually_async(lambda: line.ended)
+        assert line.received()[-2:] == ["leave", "end"]
+
+
+async def test_a_line_that_breaks_ends_its_link() -> None:
+    class Broken(Line):
+        async def write(self, _message: LinkDown, /) -> None:
+            raise OSError("broken")
+
+    scene = Scene()
+    async with scene.link("n1") as held:
+        line = Broken(held)
+        held.send(LinkDown(pong=Pong()))
+        await eventually_async(lambda: line.ended)
+        with pytest.raises(OSError, match="broken"):
+            await held.close()
+
+
+@pytest.mark.parametrize(("probes", "lost_s"), [(False, 16.0), (True, 66.0)])
+async def test_a_link_that_is_probed_may_be_silent_for_longer(
+    *, probes: bool, lost_s: float
+) -> None:
+    scene = Scene()
+    async with scene.link("n1", probes=probes) as held:
+        scene.clock.advance(lost_s - 2)
+        scene.hub._end_silent()
+        assert scene.hub.held == {"n1": held}
+        scene.clock.advance(2)
+        scene.hub._end_silent()
+        assert scene.hub.held == {}

@@ -18,6 +18,7 @@ from grpc import aio
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.features.link.model import PROBE_OPTIONS
 from lattice.features.link.node.lanes import LaneCredentials, LaneDialler, LaneUnreachable
 from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
 from lattice.wire.lane import TlsLane
@@ -67,11 +68,14 @@ class Dialling:
         return self._identity.generation
 
     def channel(self, address: str) -> aio.Channel:
-        """A new connection; the caller closes it."""
+        """A new connection for a link; the caller closes it. gRPC probes it while it has a call."""
+        return self._dialled(address, *PROBE_OPTIONS)
+
+    def _dialled(self, address: str, *more: tuple[str, Any]) -> aio.Channel:
         return aio.secure_channel(
             address,
             self._identity.channel_credentials(),
-            options=[*self._identity.channel_options(), *_OPTIONS],
+            options=[*self._identity.channel_options(), *_OPTIONS, *more],
         )
 
     @asynccontextmanager
@@ -124,7 +128,7 @@ class Dialling:
         if held is None or held.generation != generation:
             if held is not None and not held.users:
                 self._drop(key, held)
-            held = self._lanes[key] = _Lane(self.channel(address), generation)
+            held = self._lanes[key] = _Lane(self._dialled(address), generation)
         if held.closing:
             held.closing.cancel()
             held.closing = None

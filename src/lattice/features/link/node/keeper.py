@@ -1,7 +1,8 @@
 """Keeps one link to one replica and reconnects when it is lost.
 
-A link sends a ping every few seconds; after too long a silence the agent drops it. The next link is
-opened on the standby connection. If that fails, the replicas are dialled in rounds.
+gRPC probes the connection of a link every 5 s and drops it after 15 s of silence. Pings are rarer;
+one is sent within 5 s if the node's health or its clock has changed. The next link is opened on the
+standby connection. If that fails, the replicas are dialled in rounds.
 
 A replica without the state store can't publish a link. The agent keeps such a link while it looks
 for another replica, and drops it after the new link is open.
@@ -35,6 +36,9 @@ _UNPUBLISHED_S = 15.0
 _PUBLISHED_WITHIN_S = 3.0
 _SCOUT_EVERY_S = 30.0
 _LONGEST_SCOUT_S = 300.0
+_PING_CHECK_S = 5.0
+_CLOCK_SET_S = 0.5
+"""A clock is not slewed so far between two pings."""
 _CHECK_S = 1.0
 _PUBLISHED_CHECK_S = 5.0
 """Soon enough to notice that a link is no longer published."""
@@ -80,6 +84,10 @@ class LinkLine:
         self._ahead_us: int | None = None
         self._round_trip_us: int | None = None
         self._health: Callable[[], NodeHealth] = NodeHealth
+        self._pinged_s = float("-inf")
+        self._pinged_health = NodeHealth()
+        self._pinged_time_s = 0.0
+        self._pinged_ahead_us = 0
 
     @property
     def unpublished_s(self) -> float:
@@ -109,6 +117,7 @@ class LinkLine:
                     instance=me.instance,
                     agent_version=me.agent_version,
                     health=health_message(me.health()),
+                    probes=True,
                 )
                 await self._call.write(pb.LinkUp(hello=hello))
                 first = await self._call.read()
@@ -175,26 +184,41 @@ class LinkLine:
     async def _ping(self) -> None:
         every_s = max(0.1, self.welcome.ping_every_ms / 1000)
         silence_s = max(every_s, self.welcome.silence_ms / 1000)
+        check_s = min(every_s, _PING_CHECK_S)
         while True:
             silent_s = self._clock.monotonic() - self._last_seen
             if silent_s > silence_s:
                 raise LineLost(f"nothing was heard for {silent_s:.0f} s")
             # A blocked write must not delay the check for silence.
             try:
-                async with asyncio.timeout(every_s):
-                    await self._send_ping()
-                    await asyncio.sleep(every_s)
+                async with asyncio.timeout(check_s):
+                    if self._is_ping_due(every_s):
+                        await self._send_ping()
+                    await asyncio.sleep(check_s)
             except TimeoutError:
                 continue
 
+    def _is_ping_due(self, every_s: float) -> bool:
+        """Also if the replica should know at once: the health or the clock has changed."""
+        set_s = self._clock.now().timestamp() - self._clock.monotonic() - self._pinged_time_s
+        learned_us = (self._ahead_us or 0) - self._pinged_ahead_us
+        return (
+            self._clock.monotonic() - self._pinged_s > every_s - _PING_CHECK_S / 2
+            or max(abs(set_s), abs(learned_us) / 1e6) > _CLOCK_SET_S
+            or self._health() != self._pinged_health
+        )
+
     async def _send_ping(self) -> None:
         self._number += 1
+        self._pinged_s, self._pinged_health = self._clock.monotonic(), self._health()
+        self._pinged_time_s = self._clock.now().timestamp() - self._pinged_s
+        self._pinged_ahead_us = self._ahead_us or 0
         ping = pb.Ping(
             number=self._number,
             sent_us=self._now_us(),
             ahead_us=self._ahead_us,
             round_trip_us=self._round_trip_us,
-            health=health_message(self._health()),
+            health=health_message(self._pinged_health),
         )
         await self._call.write(pb.LinkUp(ping=ping))
 

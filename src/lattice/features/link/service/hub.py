@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
@@ -18,7 +19,7 @@ from lattice.domain.node import NodeHealth
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.state import StateView
 from lattice.features.link.convert import health_of
-from lattice.features.link.model import PING_EVERY_S, REPLACED, SILENCE_S
+from lattice.features.link.model import PINGED, PROBED, REPLACED
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.routes import HeldLink, Routes
 from lattice.features.link.service.standby import StandbyRegistry
@@ -79,6 +80,7 @@ class LinkHub:
             health=health_of(hello.health),
             # A connection that stood idle may by now carry only what the agent sends.
             proven=not self.standby.has(peer.name, connection),
+            times=PROBED if hello.probes else PINGED,
         )
         before = self.held.get(held.node)
         if before is not None:
@@ -97,8 +99,8 @@ class LinkHub:
         return Welcome(
             replica=self.replica,
             published=held.published,
-            ping_every_ms=int(PING_EVERY_S * 1000),
-            silence_ms=int(SILENCE_S * 1000),
+            ping_every_ms=int(held.times.every_s * 1000),
+            silence_ms=int(held.times.silence_s * 1000),
             replicas=replicas,
         )
 
@@ -113,12 +115,32 @@ class LinkHub:
                 if addresses == announced:
                     continue
                 announced = addresses
-                links = list(self.held.values())
-                for begin in range(0, len(links), _ANNOUNCE_AT_ONCE):
-                    for held in links[begin : begin + _ANNOUNCE_AT_ONCE]:
-                        with suppress(Unavailable):
-                            held.send(LinkDown(welcome=self.welcome(held, addresses)))
-                    await asyncio.sleep(_ANNOUNCE_PAUSE_S)
+                await self._send_all(partial(self._announcement, addresses))
+
+    def _announcement(self, replicas: Iterable[str], held: HeldLink) -> LinkDown:
+        return LinkDown(welcome=self.welcome(held, replicas))
+
+    async def announce_published(self) -> None:
+        """Tell all agents when links can be published no longer, or again, until cancelled.
+
+        Without it they would know by the next pong, which may be half a minute away.
+        """
+        was_possible = True
+        while True:
+            await asyncio.sleep(_TEND_EVERY_S)
+            if was_possible is not self._routes.can_be_written:
+                was_possible = not was_possible
+                await self._send_all(
+                    lambda held: LinkDown(pong=Pong(published=self._is_published(held)))
+                )
+
+    async def _send_all(self, message: Callable[[HeldLink], LinkDown]) -> None:
+        links = list(self.held.values())
+        for begin in range(0, len(links), _ANNOUNCE_AT_ONCE):
+            for held in links[begin : begin + _ANNOUNCE_AT_ONCE]:
+                with suppress(Unavailable):
+                    held.send(message(held))
+            await asyncio.sleep(_ANNOUNCE_PAUSE_S)
 
     def answer_ping(self, held: HeldLink, ping: Ping) -> None:
         """Note a ping and answer it."""
@@ -135,11 +157,13 @@ class LinkHub:
             number=ping.number,
             sent_us=ping.sent_us,
             received_us=now_us,
-            # Without a lease other replicas lose the route, and the agent must find another
-            # replica.
-            published=held.published and self._routes.can_be_written,
+            published=self._is_published(held),
         )
         held.send(LinkDown(pong=pong))
+
+    def _is_published(self, held: HeldLink) -> bool:
+        # Without a lease other replicas lose the route, and the agent must find another replica.
+        return held.published and self._routes.can_be_written
 
     def _found(self, held: HeldLink) -> None:
         self._lost_at.pop(held.node, None)
@@ -210,7 +234,7 @@ class LinkHub:
     def _end_silent(self) -> None:
         now = self._clock.monotonic()
         for held in list(self.held.values()):
-            if now - held.last_seen > SILENCE_S:
+            if now - held.last_seen > held.times.silence_s:
                 _log.warning("link %s: silent for %.0f s", held.node, now - held.last_seen)
                 self._end(held, "nothing was heard of the agent")
 
@@ -267,6 +291,6 @@ class LinkHub:
             return
         del self.held[held.node]
         # A silent link is lost since its next ping was due, not since its silence was noticed.
-        late_s = max(0.0, self._clock.monotonic() - held.last_seen - PING_EVERY_S)
+        late_s = max(0.0, self._clock.monotonic() - held.last_seen - held.times.every_s)
         self._lost_at[held.node] = self._clock.now().timestamp() - late_s
         self._compare_soon(held.node)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
@@ -39,6 +40,7 @@ from lattice.domain.state import (
     StateStore,
     StateView,
 )
+from lattice.features.link.model import PINGED, PingTimes
 from lattice.features.link.service.membership import Membership
 from lattice.wire.v1.link_pb2 import Leave, LinkDown, Pong
 
@@ -48,6 +50,13 @@ _TRIES = 5
 _AT_ONCE = 32
 _BATCH = MOST_CHANGES // 2
 _MOST_WAITING = 64
+
+
+class AgentLine(Protocol):
+    """The connection of a link."""
+
+    def write(self, message: LinkDown, /) -> Awaitable[None]: ...
+    def end(self) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -71,9 +80,12 @@ class HeldLink:
     health_at: float | None = None
     """The last change of the health; monotonic."""
     health_written: NodeHealth = NOT_LOOKED
-    outbox: asyncio.Queue[LinkDown | None] = field(
-        default_factory=lambda: asyncio.Queue(_MOST_WAITING)
-    )
+    times: PingTimes = PINGED
+    _waiting: list[LinkDown] = field(default_factory=list)
+    _line: AgentLine | None = None
+    _writing: asyncio.Task[None] | None = None
+    """Only while messages wait: thousands of links are idle."""
+    _ends: bool = False
 
     @property
     def waits(self) -> bool:
@@ -82,20 +94,50 @@ class HeldLink:
 
     def send(self, message: LinkDown) -> None:
         """Queue a message. Raises `Unavailable` if the agent does not read its messages."""
-        try:
-            self.outbox.put_nowait(message)
-        except asyncio.QueueFull:
+        if len(self._waiting) >= _MOST_WAITING:
             raise Unavailable(
                 f"Node {self.node} takes no more messages.", hint="Try again in a minute."
-            ) from None
+            )
+        self._waiting.append(message)
+        self._write_soon()
 
     def end(self, reason: str) -> None:
         """Tell the agent to leave, and end the link after that."""
-        while self.outbox.full():
-            self.outbox.get_nowait()
-        self.outbox.put_nowait(LinkDown(leave=Leave(reason=reason)))
-        if not self.outbox.full():
-            self.outbox.put_nowait(None)
+        del self._waiting[_MOST_WAITING - 1 :]
+        self._waiting.append(LinkDown(leave=Leave(reason=reason)))
+        self._ends = True
+        self._write_soon()
+
+    def open(self, line: AgentLine) -> None:
+        """From now on messages are written to this line."""
+        self._line = line
+        self._write_soon()
+
+    async def close(self) -> None:
+        """Write no more. Raises what a write has raised."""
+        self._line = None
+        if self._writing is not None:
+            self._writing.cancel()
+            (defect,) = await asyncio.gather(self._writing, return_exceptions=True)
+            if isinstance(defect, Exception):
+                raise defect
+
+    def _write_soon(self) -> None:
+        is_writing = self._writing is not None and not self._writing.done()
+        if self._line is not None and self._waiting and not is_writing:
+            self._writing = asyncio.ensure_future(self._write(self._line))
+
+    async def _write(self, line: AgentLine) -> None:
+        try:
+            while self._waiting:
+                await line.write(self._waiting.pop(0))
+        except BaseException:
+            self._line = None
+            line.end()
+            raise
+        if self._ends:
+            line.end()
+        self._writing = None
 
 
 class Superseded(Exception):
