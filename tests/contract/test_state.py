@@ -21,6 +21,7 @@ from lattice.domain.state import (
     Delete,
     Expect,
     LeaseGone,
+    NewerKeys,
     Put,
 )
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
@@ -99,6 +100,31 @@ async def test_a_list_is_every_key_of_the_prefix_in_order(place: Place) -> None:
 
 
 @pytest.mark.spec("OPS-1")
+async def test_what_is_newer_are_the_keys_that_changed_and_how_many_there_are(
+    place: Place,
+) -> None:
+    for key in ("n/a", "n/b", "n/c", "m"):
+        before = await place.store.put(key, b"1")
+    await place.store.put("n/c", b"2")
+    await place.store.put("m", b"2")
+    await place.store.commit([], [Delete("n/a")])
+    found = await place.store.newer("n/", before)
+    assert [(each.key, each.value) for each in found.entries] == [("n/c", b"2")]
+    assert found.count == 2
+    listing = await place.store.list("n/")
+    assert found.revision <= listing.revision
+    assert found.entries == listing.entries[1:]
+    assert (await place.store.newer("n/", listing.revision)).entries == ()
+    assert await place.store.newer("z/", 0) == NewerKeys((), 0, listing.revision)
+
+
+async def test_a_long_list_is_complete_and_in_order(place: Place) -> None:
+    keys = [f"long/{number:05d}" for number in range(2_050)]
+    for at in range(0, len(keys), 100):
+        await place.store.commit([], [Put(key, b"x") for key in keys[at : at + 100]])
+    assert [each.key for each in (await place.store.list("long/")).entries] == keys
+
+
 async def test_a_commit_is_all_or_nothing(place: Place) -> None:
     store = place.store
     fence = await store.put("a/1", b"old")

@@ -27,6 +27,7 @@ from lattice.domain.state import (
     Expect,
     LeaseGone,
     Listing,
+    NewerKeys,
     Put,
     check_commit,
     check_key,
@@ -52,6 +53,10 @@ class Keyspace:
     def revision_of(self, key: str) -> int:
         entry = self.entries.get(key)
         return entry.revision if entry else 0
+
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        keys = sorted(key for key in self.entries if key.startswith(prefix))
+        return tuple(self.entries[key] for key in keys)
 
     def apply(self, changes: Sequence[Change]) -> int:
         revision = self.revision + 1
@@ -176,8 +181,14 @@ class InMemoryStateStore:
     async def list(self, prefix: str) -> Listing:
         check_prefix(prefix)
         await self._reach()
-        keys = sorted(key for key in self.space.entries if key.startswith(prefix))
-        return Listing(tuple(self.space.entries[key] for key in keys), self.space.revision)
+        return Listing(self.space.under(prefix), self.space.revision)
+
+    async def newer(self, prefix: str, after: int) -> NewerKeys:
+        check_prefix(prefix)
+        await self._reach()
+        under = self.space.under(prefix)
+        found = tuple(each for each in under if each.revision > after)
+        return NewerKeys(found, len(under), self.space.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         check_key(key)

@@ -26,7 +26,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from lattice.base.signatures import BadSignature, KeyRing, SigningKey
-from lattice.domain.state import Change, Changed, Entry, Expect, Lease, Listing, Put, StateStore
+from lattice.domain.state import (
+    Change,
+    Changed,
+    Entry,
+    Expect,
+    Lease,
+    Listing,
+    NewerKeys,
+    Put,
+    StateStore,
+)
 
 _log = logging.getLogger("lattice.state")
 
@@ -101,6 +111,11 @@ class SignedStateStore:
         else:
             opened = self._opened_all(listing.entries)
         return Listing(opened, listing.revision)
+
+    async def newer(self, prefix: str, after: int) -> NewerKeys:
+        """Those of them that changed after a revision. Deleted ones show only in the count."""
+        found = await self._store.newer(prefix, after)
+        return replace(found, entries=self._opened_all(found.entries))
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Set it unconditionally; returns the revision of the change."""

@@ -1,7 +1,8 @@
 """`WatchedStateView`: the port `StateView` over any `StateStore`, updated by a watch and by lists.
 
-`run` lists, then watches from the listing's revision, and lists again every half minute. etcd's
-reads are strictly serialisable, but its watch is not, so the lists correct what a watch missed.
+`run` lists, then watches from the listing's revision. etcd's reads are strictly serialisable, but
+its watch is not. So every half minute it asks for the keys that changed since it asked last, and
+for the number of all keys. If the number differs, and every ten minutes, it lists them all again.
 While the store is down the last copy stays, ages, and is marked as old. Don't use it for decisions:
 a writer must fence with the revision it read.
 """
@@ -24,6 +25,8 @@ from lattice.domain.state import Changed, Compacted, Entry, Listing, StateStore
 _log = logging.getLogger(__name__)
 
 _LIST_EVERY_S = 30.0
+_LISTS_WHOLE = 20
+"""One of so many lists is of all keys. A store restored from a backup may hide what changed."""
 _RETRY_S = 1.0
 _STALE_AFTER_S = 40.0
 """A list is due every 30 s and may take 5 s: a longer silence is an error."""
@@ -49,6 +52,9 @@ class WatchedStateView:
         self._entries: dict[str, Entry] = {}
         self._snapshot: Mapping[str, Entry] | None = None
         self._revision = 0
+        self._listed = 0
+        """The revision of the last list; 0: the next one is of all keys."""
+        self._lists = 0
         self._as_of: datetime | None = None
         self._as_of_s = 0.0
         self._error: str | None = None
@@ -99,9 +105,39 @@ class WatchedStateView:
             await self._list(takes=lambda revision: revision >= self._revision)
 
     async def _list(self, takes: Callable[[int], bool]) -> None:
-        as_of, as_of_s = self._clock.now(), self._clock.monotonic()
-        try:
+        async with self._asking() as asked:
             listing = await self._store.list(self._prefix)
+        if takes(listing.revision):
+            self._take(listing)
+            self._listed = listing.revision
+            self._as_of, self._as_of_s = asked
+
+    async def _check(self) -> None:
+        """Read what changed since the last list, or everything if that does not suffice."""
+        if self._listed and self._lists % _LISTS_WHOLE and await self._take_newer():
+            self._lists += 1
+            return
+        # With any revision: a store that was restored from a backup has a lower one.
+        await self._list(takes=lambda _revision: True)
+        self._lists += 1
+
+    async def _take_newer(self) -> bool:
+        """False if only a list of all keys shows what is there."""
+        async with self._asking() as asked:
+            newer = await self._store.newer(self._prefix, self._listed)
+        added = sum(each.key not in self._entries for each in newer.entries)
+        if newer.revision < self._revision or newer.count != len(self._entries) + added:
+            return False
+        self._apply(self._differing(newer.entries), newer.revision)
+        self._listed = newer.revision
+        self._as_of, self._as_of_s = asked
+        return True
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[tuple[datetime, float]]:
+        """Note whether the store answers. What it answers is as old as the question."""
+        try:
+            yield self._clock.now(), self._clock.monotonic()
         except LatticeError as error:
             if self._error is None:
                 _log.warning("state %s: %s", self._prefix, error.message)
@@ -110,22 +146,20 @@ class WatchedStateView:
         if self._error is not None:
             _log.info("state %s: answers again", self._prefix)
             self._error = None
-        if takes(listing.revision):
-            self._take(listing)
-            self._as_of, self._as_of_s = as_of, as_of_s
 
     async def run(self) -> None:
         """Update the copy until cancelled."""
         while True:
             try:
                 async with self._listing:
-                    # With any revision: a store that was restored from a backup has a lower one.
-                    await self._list(takes=lambda _revision: True)
+                    await self._check()
                 await self._follow()
             except Compacted:
                 _log.info("state %s: its past is gone, listing again", self._prefix)
+                self._listed = 0
             except LatticeError as error:
                 self._error = error.message
+                self._listed = 0
                 await self._sleep(_RETRY_S)
 
     def reader(self) -> _Reader:
@@ -168,13 +202,15 @@ class WatchedStateView:
     def _take(self, listing: Listing) -> None:
         there = {entry.key: entry for entry in listing.entries}
         gone = [Changed(key, None, listing.revision) for key in self._entries if key not in there]
-        came = [
-            Changed(entry.key, entry, entry.revision)
-            for entry in listing.entries
-            if self._entries.get(entry.key) != entry
-        ]
-        self._apply((*gone, *came), listing.revision)
+        self._apply((*gone, *self._differing(listing.entries)), listing.revision)
         self._first.set()
+
+    def _differing(self, entries: Iterable[Entry]) -> tuple[Changed, ...]:
+        return tuple(
+            Changed(each.key, each, each.revision)
+            for each in entries
+            if self._entries.get(each.key) != each
+        )
 
     def _apply(self, batch: tuple[Changed, ...], revision: int) -> None:
         self._revision = revision

@@ -54,6 +54,15 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class NewerKeys:
+    """The keys under a prefix that changed after a revision, and how many there are in all."""
+
+    entries: tuple[Entry, ...]
+    count: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class Expect:
     """The key still has this revision; 0: there is no such key."""
 
@@ -132,6 +141,9 @@ class StateStore(Protocol):
 
     async def list(self, prefix: str) -> Listing:
         """Every key that begins with the prefix, sorted by key."""
+
+    async def newer(self, prefix: str, after: int) -> NewerKeys:
+        """Those of them that changed after a revision. Deleted ones show only in the count."""
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Set it unconditionally; returns the revision of the change.

@@ -209,6 +209,40 @@ async def test_a_list_puts_right_what_the_watch_missed() -> None:
         assert scene.seen() == {"nodes/a": b"1"}
 
 
+async def test_of_an_unchanged_state_the_keys_are_listed_every_twentieth_time_alone() -> None:
+    scene, listed = Scene(), 0
+    whole = scene.store.list
+
+    async def counted(prefix: str) -> Listing:
+        nonlocal listed
+        listed += 1
+        return await whole(prefix)
+
+    scene.store.list = counted  # type: ignore[method-assign]
+    async with scene.running():
+        await settle()
+        for _ in range(39):
+            scene.bell.ring()
+            await settle()
+    assert listed == 2
+
+
+@pytest.mark.parametrize("created", [False, True])
+async def test_a_deletion_that_the_watch_missed_is_found(*, created: bool) -> None:
+    scene = Scene()
+    for key in ("nodes/a", "nodes/b"):
+        await scene.store.put(key, b"1")
+    async with scene.running():
+        await settle()
+        scene.store.hold_watches()
+        await scene.store.commit([], [Delete("nodes/a")])
+        if created:
+            await scene.store.put("nodes/c", b"1")
+        scene.bell.ring()
+        await settle()
+        assert set(scene.seen()) == {"nodes/b"} | ({"nodes/c"} if created else set())
+
+
 async def test_refresh_reads_now_and_a_late_watch_changes_nothing() -> None:
     scene = Scene()
     async with scene.running():

@@ -30,6 +30,7 @@ from lattice.domain.state import (
     Entry,
     Expect,
     Listing,
+    NewerKeys,
     Put,
     check_commit,
     check_key,
@@ -39,6 +40,8 @@ from lattice.domain.state import (
 )
 
 ROOT = "/lattice/"
+_LISTED_AT_ONCE = 1000
+"""So that a long list does not hold up the event loop."""
 
 
 @asynccontextmanager
@@ -94,9 +97,27 @@ class EtcdStateStore:
         """Every key that begins with the prefix, sorted by key."""
         check_prefix(prefix)
         start = self._whole(prefix)
-        request = pb.RangeRequest(key=start, range_end=_after_all(start))
-        answer = await self._range(request, whole=not prefix)
-        return Listing(tuple(self._entry(each) for each in answer.kvs), answer.header.revision)
+        request = pb.RangeRequest(key=start, range_end=_after_all(start), limit=_LISTED_AT_ONCE)
+        entries: list[Entry] = []
+        while True:
+            answer = await self._range(request, whole=not prefix)
+            entries += map(self._entry, answer.kvs)
+            if not request.revision:
+                # All parts are of one revision.
+                request.revision = answer.header.revision
+            if not answer.more:
+                return Listing(tuple(entries), request.revision)
+            request.key = answer.kvs[-1].key + b"\0"
+
+    async def newer(self, prefix: str, after: int) -> NewerKeys:
+        """Those of them that changed after a revision. Deleted ones show only in the count."""
+        check_prefix(prefix)
+        start = self._whole(prefix)
+        answer = await self._range(
+            pb.RangeRequest(key=start, range_end=_after_all(start), min_mod_revision=after + 1)
+        )
+        entries = tuple(map(self._entry, answer.kvs))
+        return NewerKeys(entries, answer.count, answer.header.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Set it unconditionally. Not sent twice: after `Unavailable` it may have happened."""

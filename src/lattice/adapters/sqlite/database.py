@@ -89,6 +89,18 @@ class Database:
             )
             return tuple(Entry(*row) for row in found), self.revision
 
+    def newer(self, prefix: str, after: int) -> tuple[tuple[Entry, ...], int, int]:
+        under = (prefix, prefix + _LAST)
+        with self._transaction("DEFERRED"):
+            found = self._line.execute(
+                f"{_ENTRY} WHERE key >= ? AND key < ? AND revision > ? ORDER BY key",
+                (*under, after),
+            )
+            entries = tuple(Entry(*row) for row in found)
+            query = "SELECT count(*) FROM entries WHERE key >= ? AND key < ?"
+            ((count,),) = self._line.execute(query, under)
+            return entries, count, self.revision
+
     def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         """The new revision, or None if an expectation does not hold."""
         with self._transaction():

@@ -30,6 +30,7 @@ from lattice.domain.state import (
     Entry,
     Expect,
     Listing,
+    NewerKeys,
     Put,
     check_commit,
     check_key,
@@ -110,6 +111,11 @@ class SqliteStateStore:
         """Every key that begins with the prefix, sorted by key."""
         check_prefix(prefix)
         return Listing(*await self._do(lambda: self._database.list(prefix)))
+
+    async def newer(self, prefix: str, after: int) -> NewerKeys:
+        """Those of them that changed after a revision. Deleted ones show only in the count."""
+        check_prefix(prefix)
+        return NewerKeys(*await self._do(lambda: self._database.newer(prefix, after)))
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Set it unconditionally."""

@@ -198,17 +198,27 @@ class RangeRequest(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     RANGE_END_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    MIN_MOD_REVISION_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     range_end: _builtins.bytes
+    limit: _builtins.int
+    revision: _builtins.int
+    """Of which state; 0: the newest."""
+    min_mod_revision: _builtins.int
     def __init__(
         self,
         *,
         key: _builtins.bytes = ...,
         range_end: _builtins.bytes = ...,
+        limit: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        min_mod_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "range_end", b"range_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "limit", b"limit", "min_mod_revision", b"min_mod_revision", "range_end", b"range_end", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,6 +230,11 @@ class RangeResponse(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     KVS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    count: _builtins.int
+    """Of all keys in the range, whatever the limit and the revision of their changes."""
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
     @_builtins.property
@@ -229,10 +244,12 @@ class RangeResponse(_message.Message):
         *,
         header: Global___ResponseHeader | None = ...,
         kvs: _abc.Iterable[Global___KeyValue] | None = ...,
+        more: _builtins.bool = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "kvs", b"kvs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "header", b"header", "kvs", b"kvs", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
