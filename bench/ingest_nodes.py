@@ -16,12 +16,12 @@ import httpx2
 
 from bench.measuring import HERE
 from bench.simulated_nodes import node_names
-from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.domain.latency import EDGES
 from lattice.domain.metric import PREFIX, Labels, Provenance, labelled
 from lattice.domain.metricstore import SeriesPoints
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.telemetry.convert.batches import JobColumns, SeriesColumn, batch_message
+from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
@@ -157,7 +157,7 @@ class Crowd:
         return int(told.stored)
 
     async def straight(self, node: SimulatedNode) -> int:
-        body = self._encoder.encode(node.points())
+        body = as_snappy(self._encoder.encode(node.points()))
         answer = await self._http.post(self._write, content=body, headers=HEADERS)
         assert answer.status_code < 300, answer.text
         return SERIES

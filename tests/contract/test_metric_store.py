@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import urllib.request
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
 from lattice.features.top.service.composer import Climbs
 from lattice.observe.metric_query import OwnerFilter
+from lattice.wire.remotewrite import WriteEncoder
 from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -131,6 +133,29 @@ async def test_a_question_that_is_none_is_told_in_the_stores_words(place: Place)
     assert str(told.value)
     with pytest.raises(BadQuery):
         await place.store.query_range("sum(", start=now() - 60, end=now(), step_s=30)
+
+
+@pytest.mark.spec("TOP-2")
+async def test_rows_that_were_encoded_before_come_back_as_points(place: Place) -> None:
+    at = now()
+    prepared = WriteEncoder().prepare(
+        [{"__name__": "lattice_rows", "alloc": "1", "node": each} for each in ("n1", "n2")]
+    )
+    at_ms = round(at * 1000)
+    rows = [
+        (struct.pack("<2d", 1.25, 2.5), (at_ms - 1000, at_ms - 900)),
+        (struct.pack("<2d", 1.5, 3.5), (at_ms, at_ms + 40)),
+    ]
+    other = WriteEncoder().encode([series("lattice_rows", 7.0, at, alloc="2")])
+    await place.store.write_encoded(prepared.encode(rows) + other)
+    await place.store.write_encoded(b"")
+    await place.settle()
+    found = await place.store.query("lattice_rows", at=at + 1)
+    assert sorted(each.points[0][1] for each in found) == [1.5, 3.5, 7.0]
+    (first,) = await place.store.query_range(
+        'lattice_rows{node="n1"}', start=at - 1, end=at, step_s=1
+    )
+    assert first.points == ((at - 1, 1.25), (at, 1.5))
 
 
 async def test_nothing_written_is_nothing_asked(place: Place) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 
 from lattice.domain.metricstore import BadQuery, Point, SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.in_memory_promql import Evaluation
+from tests.fakes.remote_write import points_in
 
 _SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<inside>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(r'\s*([a-zA-Z_]\w*)\s*(=~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
@@ -36,6 +37,9 @@ class InMemoryMetricStore:
         for each in series:
             labels = tuple(sorted(pair for pair in each.labels.items() if pair[1]))
             self._points.setdefault(labels, {}).update(each.points)
+
+    async def write_encoded(self, request: bytes) -> None:
+        await self.write(points_in(request))
 
     async def query(
         self,

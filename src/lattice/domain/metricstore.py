@@ -36,6 +36,9 @@ class MetricStore(Protocol):
     async def write(self, series: Sequence[SeriesPoints]) -> None:
         """Accepted when this returns. Raises `StoreSilent` (retry) and `WriteRefused`."""
 
+    async def write_encoded(self, request: bytes) -> None:
+        """As `write`, for a `WriteRequest` of remote write, in protobuf."""
+
     async def query(
         self, promql: str, *, at: float, within_s: float = 10.0
     ) -> tuple[SeriesPoints, ...]:

@@ -30,8 +30,8 @@ from lattice.features.telemetry.convert.job_settings import settings_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.manual_clock import RECORDED, ManualClock
+from tests.fakes.remote_write import read
 from tests.fakes.web import Answer, web
-from tests.unit.adapters.metricstore.test_remotewrite import read
 
 NOW = RECORDED.timestamp()
 LIFE = JobIdentity("b", 7, 1, NOW - 60)

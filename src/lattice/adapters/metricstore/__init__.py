@@ -1,6 +1,7 @@
 """The port `MetricStore` over HTTP: VictoriaMetrics, or any Prometheus with remote write.
 
-Data path: `write` encodes in `remotewrite` (protobuf, Snappy) and posts to /api/v1/write.
+Data path: `write` encodes by `lattice.wire.remotewrite` (protobuf, Snappy) and posts to
+/api/v1/write; `write_encoded` posts what its caller has encoded.
 `onlywrite` does the same for nodes, with no client library and no queries. `query`, `query_range`
 and `series` post forms; `answers` parses the JSON into `SeriesPoints`.
 

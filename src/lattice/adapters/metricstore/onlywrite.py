@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Sequence
 
 from lattice.adapters.metricstore.answers import check_written
-from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.adapters.metricstore.writeurl import checked_write_url
 from lattice.base.fast_start.http1 import HttpTarget, tls_context
 from lattice.domain.metricstore import SeriesPoints, StoreSilent
+from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
 
 WRITE_S = 10.0
 _LARGEST_ANSWER_BYTES = 64 * 1024
@@ -38,7 +38,7 @@ class OnlyWrite:
             await asyncio.to_thread(self._write, series)
 
     def _write(self, series: Sequence[SeriesPoints]) -> None:
-        body = self._encoder.encode(series)
+        body = as_snappy(self._encoder.encode(series))
         try:
             reply = self._target.exchange(
                 "POST", self._url, HEADERS, body, most_bytes=_LARGEST_ANSWER_BYTES

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,9 +27,9 @@ from lattice.adapters.metricstore.answers import (
     points_of,
     series_of,
 )
-from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.base.clock import Clock, SystemClock
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
+from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
 
 PAUSE_S = 3.0
 """How long no call is tried after a failed one."""
@@ -82,7 +81,6 @@ class Circuit:
 WRITE_S = 15.0
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _BOUNDS = StoreBounds(connect_s=3.0, connections=32, answer_bytes=LARGEST_ANSWER_BYTES)
-_MANY_SERIES = 500
 
 
 class HttpMetricStore:
@@ -117,16 +115,15 @@ class HttpMetricStore:
 
     async def write(self, series: Sequence[SeriesPoints]) -> None:
         """Return when it is stored. Raises `StoreSilent` and `WriteRefused`."""
-        if not series:
+        await self.write_encoded(self._encoder.encode(series))
+
+    async def write_encoded(self, request: bytes) -> None:
+        """Return when it is stored. Raises `StoreSilent` and `WriteRefused`."""
+        if not request:
             return
         with self._writes.passing():
-            body = await self._encoded(series)
-            check_written(*await self._exchange("write", self._write_s, content=body))
-
-    async def _encoded(self, series: Sequence[SeriesPoints]) -> bytes:
-        if len(series) <= _MANY_SERIES:
-            return self._encoder.encode(series)
-        return await asyncio.to_thread(self._encoder.encode, series)
+            content = as_snappy(request)
+            check_written(*await self._exchange("write", self._write_s, content=content))
 
     async def query(
         self, promql: str, *, at: float, within_s: float = 10.0

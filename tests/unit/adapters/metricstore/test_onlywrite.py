@@ -9,8 +9,8 @@ import pytest
 from lattice.adapters.metricstore.onlywrite import OnlyWrite
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
+from tests.fakes.remote_write import read
 from tests.fakes.web import Answer, web
-from tests.unit.adapters.metricstore.test_remotewrite import read
 
 pytestmark = pytest.mark.timeout(180)
 ONE = [SeriesPoints({"__name__": "lattice_a", "user": "alice"}, ((1.7e9, 1.5),))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.metricstore import SeriesPoints
 from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.wire.remotewrite import WriteEncoder
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.supervised import SupervisedLoops
@@ -25,6 +26,11 @@ def series(count: int, name: str = "lattice_a", node: str = "n1") -> list[Series
 
 def writing_to(store: InMemoryMetricStore, **limits: int) -> SampleWriting:
     return SampleWriting(store, ManualClock(), linger_s=0.0, **limits)
+
+
+def bring(writing: SampleWriting, brought: Sequence[SeriesPoints]) -> Awaitable[StoredBatch]:
+    samples = sum(len(each.points) for each in brought)
+    return writing.write(WriteEncoder().encode(brought), samples)
 
 
 class Held(InMemoryMetricStore):
@@ -49,7 +55,7 @@ async def test_what_many_bring_goes_in_one_write() -> None:
     writing = writing_to(store)
     async with writing.running(SupervisedLoops()):
         told = await asyncio.gather(
-            *(writing.write(series(10, node=f"n{number}")) for number in range(50))
+            *(bring(writing, series(10, node=f"n{number}")) for number in range(50))
         )
     assert told == [StoredBatch(10)] * 50
     assert [len(write) for write in store.writes] == [500]
@@ -61,7 +67,7 @@ async def test_a_write_is_not_larger_than_it_may_be() -> None:
     writing = writing_to(store, most_at_once=25)
     async with writing.running(SupervisedLoops()):
         sizes = (10, 10, 10, 10, 10, 60)
-        await asyncio.gather(*(writing.write(series(size)) for size in sizes))
+        await asyncio.gather(*(bring(writing, series(size)) for size in sizes))
     written = sorted(len(write) for write in store.writes)
     # One that is larger by itself goes by itself.
     assert written == [10, 20, 20, 60]
@@ -74,11 +80,11 @@ async def test_who_waits_is_told_when_the_store_is_silent() -> None:
     writing = writing_to(store)
     async with writing.running(SupervisedLoops()):
         ends = await asyncio.gather(
-            *(writing.write(series(1)) for _ in range(5)), return_exceptions=True
+            *(bring(writing, series(1)) for _ in range(5)), return_exceptions=True
         )
         assert [type(each) for each in ends] == [Unavailable] * 5
         store.away = False
-        assert await writing.write(series(1)) == StoredBatch(1)
+        assert await bring(writing, series(1)) == StoredBatch(1)
     assert writing.counts.write_failures_total == 1
 
 
@@ -88,16 +94,16 @@ async def test_more_than_can_wait_is_not_taken() -> None:
     async with writing.running(SupervisedLoops()):
         brought = []
         for count in (4, 10):
-            brought += [asyncio.create_task(writing.write(series(10))) for _ in range(count)]
+            brought += [asyncio.ensure_future(bring(writing, series(10))) for _ in range(count)]
             await settled()
         # Four are being written, ten wait.
         assert writing.waiting == 100
         with pytest.raises(Unavailable, match="100 samples wait"):
-            await writing.write(series(1))
+            await bring(writing, series(1))
         store.go.set()
         assert await asyncio.gather(*brought) == [StoredBatch(10)] * 14
         # One that is larger than all that may wait is taken when nothing does.
-        assert await writing.write(series(300)) == StoredBatch(300)
+        assert await bring(writing, series(300)) == StoredBatch(300)
 
 
 @pytest.mark.spec("TOP-2")
@@ -108,7 +114,7 @@ async def test_one_bad_series_costs_itself_and_nobody_elses() -> None:
     bad = [*series(20), *series(1, "lattice_bad"), *series(20, "lattice_b")]
     async with writing.running(SupervisedLoops()):
         told = await asyncio.gather(
-            writing.write(series(10)), writing.write(bad), writing.write(series(10, "lattice_c"))
+            bring(writing, series(10)), bring(writing, bad), bring(writing, series(10, "lattice_c"))
         )
     assert told[0] == told[2] == StoredBatch(10)
     assert (told[1].stored, told[1].refused) == (40, 1)
@@ -121,7 +127,7 @@ async def test_a_write_that_is_bad_throughout_is_not_tried_for_ever() -> None:
     store.refuses = "lattice_bad"
     writing = writing_to(store)
     async with writing.running(SupervisedLoops()):
-        told = await writing.write(series(5_000, "lattice_bad"))
+        told = await bring(writing, series(5_000, "lattice_bad"))
     assert (told.stored, told.refused) == (0, 5_000)
     assert writing.counts.write_failures_total <= 70
 
@@ -137,14 +143,14 @@ async def test_a_store_that_falls_silent_while_a_write_is_taken_apart_is_told() 
     writing = writing_to(store)
     async with writing.running(SupervisedLoops()):
         with pytest.raises(Unavailable):
-            await writing.write([*series(4), *series(1, "lattice_bad")])
+            await bring(writing, [*series(4), *series(1, "lattice_bad")])
 
 
 async def test_who_waits_at_the_end_is_told_to_try_again() -> None:
     store = Held()
     writing = writing_to(store, most_at_once=1)
     async with writing.running(SupervisedLoops()):
-        brought = [asyncio.create_task(writing.write(series(1))) for _ in range(8)]
+        brought = [asyncio.ensure_future(bring(writing, series(1))) for _ in range(8)]
         await settled()
     ends = await asyncio.gather(*brought, return_exceptions=True)
     assert [type(each) for each in ends] == [Unavailable] * 8
@@ -154,8 +160,8 @@ async def test_a_caller_who_left_takes_nothing_from_the_others() -> None:
     store = Held()
     writing = writing_to(store)
     async with writing.running(SupervisedLoops()):
-        left = asyncio.create_task(writing.write(series(1)))
-        stays = asyncio.create_task(writing.write(series(2, "lattice_b")))
+        left = asyncio.ensure_future(bring(writing, series(1)))
+        stays = asyncio.ensure_future(bring(writing, series(2, "lattice_b")))
         await settled()
         left.cancel()
         await settled()
@@ -167,7 +173,9 @@ async def test_what_nobody_waits_for_any_more_is_not_written() -> None:
     store = Held()
     writing = writing_to(store, most_at_once=1)
     async with writing.running(SupervisedLoops()):
-        brought = [asyncio.create_task(writing.write(series(1, f"lattice_{n}"))) for n in range(8)]
+        brought = [
+            asyncio.ensure_future(bring(writing, series(1, f"lattice_{n}"))) for n in range(8)
+        ]
         await settled()
         for each in brought[4:6]:
             each.cancel()
@@ -191,6 +199,6 @@ async def test_a_defect_ends_one_write_and_not_the_writer(
     async with writing.running(SupervisedLoops()):
         for _ in range(6):
             with pytest.raises(Unavailable):
-                await writing.write(series(1, "lattice_bug"))
-        assert await writing.write(series(1)) == StoredBatch(1)
+                await bring(writing, series(1, "lattice_bug"))
+        assert await bring(writing, series(1)) == StoredBatch(1)
     assert "not foreseen" in caplog.text

@@ -25,6 +25,7 @@ from lattice.features.telemetry.convert.batches import (
 )
 from lattice.features.telemetry.convert.stamps import points_of, series_points, stamps_of
 from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.wire.remotewrite import WriteEncoder
 
 AHEAD_S = 60.0
 """How far in the future a sample's time may be."""
@@ -78,6 +79,7 @@ class SampleIntake:
         self._clock = clock
         self._journal = journal
         self._is_sensitive = is_sensitive
+        self._encoder = WriteEncoder()
         self._unknown: dict[tuple[str, int, float], float] = {}
         self._lost: dict[str, int] = {}
         self.counts = IntakeCounts()
@@ -96,7 +98,9 @@ class SampleIntake:
                 series.extend(self._stamped(node, attempt, job, tally))
             except _Refused as refusal:
                 tally.add(job.count, str(refusal))
-        written = await self._writing.write(series) if series else StoredBatch(0)
+        samples = sum(len(each.points) for each in series)
+        request = self._encoder.encode(series)
+        written = await self._writing.write(request, samples) if samples else StoredBatch(0)
         tally.add(written.refused, written.reason)
         self.counts.samples_stored_total += written.stored
         self.counts.samples_refused_total += tally.refused

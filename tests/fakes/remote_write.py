@@ -1,16 +1,10 @@
-"""The encoding of a write, read back by a reader that shares nothing with it."""
+"""A reader of remote write that shares nothing with the encoder."""
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from lattice.adapters.metricstore.remotewrite import WriteEncoder, as_snappy, varint
 from lattice.domain.metricstore import SeriesPoints
 
 Read = list[tuple[list[tuple[str, str]], list[tuple[int, float]]]]
@@ -62,8 +56,13 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read(body: bytes) -> Read:
+    """What a write as it is posted holds."""
+    return read_request(unsnapped(body))
+
+
+def read_request(request: bytes) -> Read:
     found: Read = []
-    for number, series in fields(unsnapped(body)):
+    for number, series in fields(request):
         assert number == 1
         assert isinstance(series, bytes)
         labels, samples = [], []
@@ -78,53 +77,8 @@ def read(body: bytes) -> Read:
     return found
 
 
-texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
-points = st.tuples(
-    st.integers(1_000_000_000_000, 9_000_000_000_000).map(lambda ms: ms / 1000),
-    st.floats(allow_nan=False),
-)
-many = st.lists(
-    st.builds(
-        SeriesPoints,
-        st.dictionaries(texts, texts, min_size=1, max_size=12),
-        st.lists(points, min_size=1, max_size=5).map(tuple),
-    ),
-    max_size=20,
-)
-
-
-@given(many)
-def test_whatever_is_written_is_read_back(series: list[SeriesPoints]) -> None:
-    encoder = WriteEncoder()
-    expected = [
-        (
-            sorted(each.labels.items()),
-            [(round(moment * 1000), value) for moment, value in each.points],
-        )
-        for each in series
+def points_in(request: bytes) -> list[SeriesPoints]:
+    return [
+        SeriesPoints(dict(labels), tuple((time_ms / 1000, value) for time_ms, value in samples))
+        for labels, samples in read_request(request)
     ]
-    for _ in range(2):
-        # The second time out of what was kept.
-        assert read(encoder.encode(series)) == expected
-
-
-def test_a_label_without_a_value_is_left_out() -> None:
-    body = WriteEncoder().encode([SeriesPoints({"__name__": "a", "tenant": ""}, ((1e9, 1.0),))])
-    assert read(body) == [([("__name__", "a")], [(10**12, 1.0)])]
-
-
-@pytest.mark.spec("SRC-2")
-def test_not_a_number_passes_the_wire_as_such() -> None:
-    body = WriteEncoder().encode([SeriesPoints({"__name__": "a"}, ((1e9, math.nan),))])
-    assert math.isnan(read(body)[0][1][0][1])
-
-
-@pytest.mark.parametrize("size", [0, 1, 60, 61, 65_535, 65_536, 65_537, 300_000])
-def test_blocks_of_any_size_are_whole(size: int) -> None:
-    content = bytes(number % 251 for number in range(size))
-    assert unsnapped(as_snappy(content)) == content
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_numbers_of_any_size_are_whole(number: int) -> None:
-    assert read_varint(varint(number), 0) == (number, len(varint(number)))
