@@ -5,8 +5,9 @@
 Ten thousand nodes in prod send 60 samples each every 30 s: 333 messages a second, 20 000 samples.
 Here fewer nodes send more often, each with its own certificate and TLS connection, to one server,
 whose intake stamps and checks them against the jobs of a made-up Slurm and writes them to a real
-VictoriaMetrics. Bare is the same from every node straight to the store, each message a remote write
-of its own over plain HTTP. Rounds are interleaved.
+VictoriaMetrics. They send rows on a stream, and as agents of the release before: batches, each a
+call. Bare is the same from every node straight to the store, each message a remote write of its own
+over plain HTTP. Rounds are interleaved.
 
 Cores are processor seconds a second, brought from the rate that is sent to 20 000 samples/s in a
 straight line: a server is one process with one busy core, and on two cores nodes and store need
@@ -52,6 +53,7 @@ from tests.integration.link.site import Site
 NODES, RATE, ROUNDS = 500, 5000, 7
 FULL = 20_000
 """Samples a second of ten thousand nodes."""
+_WAYS = ("rows", "batches", "straight")
 
 
 async def crowd(folder: Path, asked: argparse.Namespace) -> None:
@@ -61,7 +63,7 @@ async def crowd(folder: Path, asked: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     number = 0
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        send = made.through if line.strip() == "through" else made.straight
+        send = {"rows": made.rows, "batches": made.batches}.get(line.strip(), made.straight)
         number += 1
         say(await made.play(send, asked.seconds) | {"round": number})
 
@@ -144,7 +146,9 @@ async def same_series(store: str, nodes: int) -> None:
             await asyncio.sleep(1)
 
 
-def figures(ours: Sequence[Took], bare: Sequence[Took], rss_kb: int) -> list[Figure]:
+def figures(
+    ours: Sequence[Took], older: Sequence[Took], bare: Sequence[Took], rss_kb: int
+) -> list[Figure]:
     def of(rounds: Sequence[Took], name: str) -> list[float]:
         return [getattr(each, name) for each in rounds]
 
@@ -159,7 +163,18 @@ def figures(ours: Sequence[Took], bare: Sequence[Took], rss_kb: int) -> list[Fig
             server,
             straight,
         ),
-        paired("ingest: the store behind servers, likewise", "cores", behind, straight),
+        paired(
+            "ingest: servers for 20 000 samples/s in batches, against those in rows",
+            "cores",
+            of(older, "server"),
+            server,
+        ),
+        paired(
+            "ingest: the store behind servers, against the store written straight",
+            "cores",
+            behind,
+            straight,
+        ),
         paired("ingest: servers and store together, likewise", "cores", both, straight),
         Figure(
             name="ingest: samples a second that one core of a server takes",
@@ -210,15 +225,16 @@ def measure(server: Part, many: Part, store: RunningStore, asked: argparse.Names
     """Rounds of both ways, after one of each that is not counted."""
     played = Played(many, server, store.pid)
     within_s = asked.seconds * 6 + 30
-    for way in ("through", "straight"):
+    for way in _WAYS:
         played.one(way, within_s)
-    asyncio.run(same_series(store.url, asked.nodes))
-    ours, bare = [], []
+        asyncio.run(same_series(store.url, asked.nodes))
+    rounds: dict[str, list[Took]] = {way: [] for way in _WAYS}
     for _ in range(max(asked.rounds, 7)):
-        ours.append(played.one("through", within_s))
-        bare.append(played.one("straight", within_s))
+        for way, took in rounds.items():
+            took.append(played.one(way, within_s))
+    ours, bare = rounds["rows"], rounds["straight"]
     facts = {"nodes": asked.nodes, "rate": asked.rate, "rounds": len(ours), "load": load()}
-    for each in figures(ours, bare, server.last["rss_kb"]):
+    for each in figures(ours, rounds["batches"], bare, server.last["rss_kb"]):
         each.print(**facts)
 
 

@@ -1,4 +1,4 @@
-"""The nodes of `bench.ingest`: each sends what it has measured, by either way."""
+"""The nodes of `bench.ingest`: each sends what it has measured, in each form."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import asyncio
 import random
 import statistics
 import time
+from array import array
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 
 from bench.measuring import HERE
 from bench.simulated_nodes import node_names
+from lattice.agent.linked_telemetry import LinkedTelemetry
 from lattice.domain.latency import EDGES
 from lattice.domain.metric import PREFIX, Labels, Provenance, labelled
 from lattice.domain.metricstore import SeriesPoints
+from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.dialler import Dialling
-from lattice.features.telemetry.convert.batches import JobColumns, SeriesColumn, batch_message
+from lattice.features.link.node.keeper import LinkLine
+from lattice.features.telemetry.node.buffer import SampleRow
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -83,9 +89,9 @@ def catalogue(node: str) -> list[tuple[str, Labels]]:
 
 
 class SimulatedNode:
-    """Sends what it has measured, by either way."""
+    """Sends what it has measured, in each form."""
 
-    def __init__(self, site: Site, name: str, place: int, began: float) -> None:
+    def __init__(self, site: Site, name: str, place: int, began: float, line: LinkLine) -> None:
         self.dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)), site.clock)
         self._job = job_of(place)
         self._began = began
@@ -100,21 +106,28 @@ class SimulatedNode:
             "vcluster": _VCLUSTER,
             "source": _SOURCE.value,
         }
+        self._layout = tuple((metric, labels, _SOURCE) for metric, labels in self._series)
+        self._identity = JobIdentity("", self._job, 0, began)
         self._dice = random.Random(place)
         self._last_ms = 0
+        self.linked = LinkedTelemetry(self.dialling, lambda: line)
 
     def _moment(self) -> tuple[int, int, float]:
         """A time that was not sent yet, how much later it was read, and a value."""
         self._last_ms = max(self._last_ms + 1, round(time.time() * 1000) - 100)
         return self._last_ms, self._dice.randrange(3, 40), float(self._dice.randrange(100))
 
-    def batch(self) -> pb.SampleBatch:
+    def measured(self) -> OutgoingRows:
+        """A row as the buffer gives it."""
         time_ms, late_ms, value = self._moment()
-        columns = [
-            SeriesColumn(metric, labels, _SOURCE, (value,), (late_ms,))
-            for metric, labels in self._series
-        ]
-        return batch_message([JobColumns(self._job, self._began, (time_ms,), columns)], 0)
+        row = SampleRow(
+            self._identity,
+            time_ms,
+            self._layout,
+            array("d", [value] * SERIES),
+            array("H", [late_ms] * SERIES),
+        )
+        return OutgoingRows([row], lambda _: self._began)
 
     def points(self) -> list[SeriesPoints]:
         """The same, as the server would stamp it."""
@@ -133,11 +146,13 @@ class Crowd:
 
     def __init__(self, folder: Path, asked: argparse.Namespace) -> None:
         site = Site(folder)
+        self._address = f"{HERE}:{asked.port}"
+        # All that telemetry asks of a link is where it leads.
+        line: Any = SimpleNamespace(address=self._address)
         self._nodes = [
-            SimulatedNode(site, name, place, asked.began)
+            SimulatedNode(site, name, place, asked.began, line)
             for place, name in enumerate(names(asked.nodes))
         ]
-        self._address = f"{HERE}:{asked.port}"
         self._rate = asked.rate / SERIES
         self._write = f"{asked.store}/api/v1/write"
         self._encoder = WriteEncoder()
@@ -147,9 +162,15 @@ class Crowd:
             trust_env=False,
         )
 
-    async def through(self, node: SimulatedNode) -> int:
-        """By a server; how many samples it took."""
-        batch = node.batch()
+    async def rows(self, node: SimulatedNode) -> int:
+        """By a server, as agents do; how many samples it took."""
+        told = await node.linked.store(node.measured())
+        assert not told.refused, told.reason
+        return told.stored
+
+    async def batches(self, node: SimulatedNode) -> int:
+        """By a server, as agents of the release before do."""
+        (batch,) = node.measured().batches()
         async with node.dialling.lane(self._address, link_pb2.BULK) as channel:
             stub: Any = MetricIntakeStub(channel)
             told: pb.StoredSamples = await stub.StoreSamples(batch, timeout=_STORE_S)
@@ -165,7 +186,7 @@ class Crowd:
     async def connect(self) -> None:
         """Every node once, few at a time: a handshake is no part of what is measured."""
         for begin in range(0, len(self._nodes), 20):
-            await asyncio.gather(*(self.through(each) for each in self._nodes[begin : begin + 20]))
+            await asyncio.gather(*(self.rows(each) for each in self._nodes[begin : begin + 20]))
 
     async def play(
         self, send: Callable[[SimulatedNode], Awaitable[int]], seconds: float

@@ -130,6 +130,7 @@ async def serving(
             journal=journal,
             supervisor=supervisor,
             is_sensitive=lambda _: False,
+            believe=agents.trust.admit,
         )
         measurement = await enter(
             open_measurement(needs, config.telemetry, links.desk, agents.signer)

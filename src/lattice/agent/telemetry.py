@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import resource
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.agent.config import AgentSettings
 from lattice.agent.gpuhealth import GpuHealthWatch
+from lattice.agent.linked_telemetry import LinkedTelemetry
 from lattice.agent.sections import AlertsSection
 from lattice.agent.slices import SliceParts, SliceReader
 from lattice.base.clock import Clock
@@ -24,11 +23,10 @@ from lattice.domain.metric import MetricKind, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.domain.run_events import RunEvent
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.link.node.dialler import Dialling, linked_channel
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.keeper import LinkLine
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.followed import FollowedFile
-from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow
 from lattice.features.telemetry.node.direct_write import DirectIntake, WriteRoute
 from lattice.features.telemetry.node.exposition import ExposedFigure, page
@@ -47,14 +45,7 @@ from lattice.probes.machine import ExpectedMachine, machine_differences
 from lattice.probes.node_cards import node_cards
 from lattice.probes.probe import ProbeSite
 from lattice.probes.registry import Registry, known_probes
-from lattice.wire.carriers import EOF
-from lattice.wire.v1 import link_pb2
-from lattice.wire.v1 import telemetry_pb2 as pb
-from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
 
-_STORE_S = 30.0
-_POLL_S = 2.0
-_LOST = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 _PATIENCE_S = 2.0
 """A probe that takes longer counts as failed: a request for a job's metrics waits no longer."""
 _MIB = 1024 * 1024
@@ -316,60 +307,6 @@ class OutputSigns:
     def _forget(self) -> None:
         here = {each.identity for each in self._followed()}
         self._seen = {each: seen for each, seen in self._seen.items() if each in here}
-
-
-class LinkedTelemetry:
-    """Calls the replica that this node is linked to."""
-
-    def __init__(self, dialling: Dialling, link: Callable[[], LinkLine | None]) -> None:
-        self._dialling = dialling
-        self._link = link
-
-    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
-        """Send a batch. Raises `LatticeError`."""
-        line = self._link()
-        address = line.address if line else ""
-        async with linked_channel(self._dialling, address, lost=_LOST) as channel:
-            stub: Any = MetricIntakeStub(channel)
-            answer: pb.StoredSamples = await stub.StoreSamples(batch, timeout=_STORE_S)
-        return StoredBatch(answer.stored, answer.refused, answer.reason)
-
-    async def follow(self) -> AsyncIterator[pb.JobsTold]:
-        """Yield until the server ends it or the node gets a new link. Raises `LatticeError`."""
-        line = self._link()
-        address = line.address if line else ""
-        async with linked_channel(self._dialling, address, lost=_LOST) as channel:
-            stub: Any = MetricIntakeStub(channel)
-            call = stub.FollowJobs(pb.FollowJobsRequest())
-            reading: asyncio.Future[Any] | None = None
-            try:
-                while True:
-                    reading = asyncio.ensure_future(call.read())
-                    if not await self._come(reading, line, address):
-                        return
-                    message = reading.result()
-                    if message is EOF:
-                        return
-                    yield message
-            finally:
-                call.cancel()
-                if reading is not None:
-                    await asyncio.gather(reading, return_exceptions=True)
-
-    async def _come(
-        self, reading: asyncio.Future[Any], line: LinkLine | None, address: str
-    ) -> bool:
-        """False if the node got a new link meanwhile: the server may be frozen or gone.
-
-        An idle stream does not notice that; the link does, because it sends pings.
-        """
-        while not reading.done():
-            await asyncio.wait((reading,), timeout=_POLL_S)
-            now = self._link()
-            if not reading.done() and now is not None and now is not line:
-                self._dialling.give_up(address, link_pb2.BULK)
-                return False
-        return True
 
 
 def _share_of(node: str) -> float:

@@ -278,6 +278,7 @@ async def _open_agents(
         journal=process.journal,
         supervisor=process.supervisor,
         is_sensitive=SensitiveWork(process.views).covers,
+        believe=parts.trust.admit,
     )
     opening = open_links(
         cluster.view, parts, cluster.locks, process.own_metrics, process.supervisor

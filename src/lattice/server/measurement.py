@@ -14,6 +14,7 @@ from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.metricstore import MetricStore
+from lattice.domain.peer import PeerIdentity
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore, StateView
 from lattice.domain.stream import NodeStreams
@@ -26,6 +27,7 @@ from lattice.features.telemetry.service.job_settings_publisher import (
 from lattice.features.telemetry.service.modes import MODES, AgreedModes
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.features.telemetry.service.sample_guard import SampleGuard
 from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.foundation.foundation import LoggedJournal
@@ -48,6 +50,8 @@ class MeasurementNeeds:
     journal: LoggedJournal
     supervisor: Supervisor
     is_sensitive: Callable[[Allocation], bool]
+    believe: Callable[[PeerIdentity], None]
+    """Raises `PermissionRefused` for a node's certificate that is not trusted any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,7 @@ async def open_measurement(
         )
         await stack.enter_async_context(loops)
         yield Measurement(
-            intake=MetricIntakeRpc(intake, publisher),
+            intake=MetricIntakeRpc(intake, publisher, needs.believe),
             modes=modes,
             attempts=attempts,
             snapshots=snapshots,
@@ -106,7 +110,8 @@ async def _sample_intake(
     needs: MeasurementNeeds, store: MetricStore, attempts: AttemptFinder
 ) -> AsyncIterator[SampleIntake]:
     writing = SampleWriting(store, needs.clock)
-    intake = SampleIntake(attempts.of, writing, needs.clock, needs.journal, needs.is_sensitive)
+    guard = SampleGuard(attempts.of, needs.clock, needs.is_sensitive)
+    intake = SampleIntake(guard, writing, needs.journal)
     needs.own_metrics.watch(
         lambda: {
             f"telemetry_{name}": float(value)

@@ -10,14 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
-from grpc import aio
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.config import load_agent_config
-from lattice.agent.telemetry import LinkedTelemetry, OutputSigns, TelemetryParts
-from lattice.base.errors import ConfigurationError, Unavailable, UsageError
+from lattice.agent.telemetry import OutputSigns, TelemetryParts
+from lattice.base.errors import ConfigurationError
 from lattice.base.metrics_endpoint import MetricsEndpoint, local_metrics_address
 from lattice.domain.alert import AlertRule
 from lattice.domain.measured import JobSnapshot
@@ -25,7 +23,6 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.convert.job_settings import settings_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
@@ -35,117 +32,6 @@ from tests.fakes.web import Answer, web
 
 NOW = RECORDED.timestamp()
 LIFE = JobIdentity("b", 7, 1, NOW - 60)
-
-
-class Servers:
-    """Takes the place of dialled channels, one an address."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
-        self.given_up: list[str] = []
-        self.streams: dict[str, asyncio.Queue[Any]] = {}
-        self.fault: aio.AioRpcError | None = None
-        self.link: Any = SimpleNamespace(address="r1")
-
-    @asynccontextmanager
-    async def lane(self, address: str, _lane: int) -> AsyncIterator[Any]:
-        yield SimpleNamespace(
-            unary_unary=lambda _path, **_: self._unary(address),
-            unary_stream=lambda _path, **_: self._stream(address),
-        )
-
-    def give_up(self, address: str, _lane: int) -> None:
-        self.given_up.append(address)
-
-    def _unary(self, address: str) -> Any:
-        async def call(request: Any, **_: Any) -> Any:
-            self.asked.append((address, request))
-            if self.fault is not None:
-                raise self.fault
-            return pb.StoredSamples(stored=2, refused=1, reason="why")
-
-        return call
-
-    def _stream(self, address: str) -> Any:
-        told = self.streams.setdefault(address, asyncio.Queue())
-        return lambda _request, **_: Call(told)
-
-
-class Call:
-    def __init__(self, told: asyncio.Queue[Any]) -> None:
-        self._told = told
-        self._reading: asyncio.Task[Any] | None = None
-
-    async def read(self) -> Any:
-        self._reading = asyncio.current_task()
-        return await self._told.get()
-
-    def cancel(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-
-
-def linked(servers: Servers) -> LinkedTelemetry:
-    return LinkedTelemetry(servers, lambda: servers.link)  # type: ignore[arg-type]
-
-
-def failing(code: grpc.StatusCode, *trailers: tuple[str, str]) -> aio.AioRpcError:
-    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailers), "no")
-
-
-@pytest.mark.spec("TOP-2")
-async def test_a_batch_goes_to_whoever_holds_the_link() -> None:
-    servers = Servers()
-    batch = pb.SampleBatch(lost_total=3)
-    assert await linked(servers).store(batch) == StoredBatch(2, 1, "why")
-    assert servers.asked == [("r1", batch)]
-    servers.fault = failing(grpc.StatusCode.INVALID_ARGUMENT, ("lattice-code", "usage"))
-    with pytest.raises(UsageError):
-        await linked(servers).store(batch)
-    servers.fault = failing(grpc.StatusCode.UNAVAILABLE)
-    with pytest.raises(Unavailable):
-        await linked(servers).store(batch)
-    servers.fault = failing(grpc.StatusCode.DEADLINE_EXCEEDED)
-    with pytest.raises(Unavailable):
-        await linked(servers).store(batch)
-    assert servers.given_up == ["r1", "r1"]
-
-
-async def test_a_node_without_a_link_says_so() -> None:
-    servers = Servers()
-    servers.link = None
-    with pytest.raises(Unavailable, match="not linked"):
-        await linked(servers).store(pb.SampleBatch())
-    with pytest.raises(Unavailable, match="not linked"):
-        async for _ in linked(servers).follow():
-            pass
-
-
-@pytest.mark.spec("WATCH-3")
-@pytest.mark.parametrize("address", ["r1", "r2"])
-async def test_what_is_told_is_heard_until_the_node_is_linked_anew(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    monkeypatch.setattr("lattice.agent.telemetry._POLL_S", 0)
-    servers, heard = Servers(), []
-    servers.streams["r1"] = asyncio.Queue()
-
-    async def follow() -> None:
-        async for each in linked(servers).follow():
-            heard.append(each.usual)  # noqa: PERF401 - looked at meanwhile
-
-    following = asyncio.create_task(follow())
-    for usual in ("prod", "audit"):
-        servers.streams["r1"].put_nowait(pb.JobsTold(usual=usual))
-    async with asyncio.timeout(60):
-        await eventually_async(lambda: heard == ["prod", "audit"])
-        servers.link = None  # the link is lost; what is told may still come
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not following.done()
-        servers.link = SimpleNamespace(address=address)
-        await following
-    assert servers.given_up == ["r1"]
 
 
 def config(tmp_path: Path, text: str = "") -> Any:
@@ -291,7 +177,7 @@ def parts(tmp_path: Path, text: str = "") -> TelemetryParts:
     clock = ManualClock()
     servers = ServerTime(clock, lambda: 302.0)
     nodes = NodeJobs(Roots(proc=tmp_path, cgroup=tmp_path), clock, notices=False)
-    dialling: Any = Servers()
+    dialling: Any = None
     told = config(tmp_path, text)
     return TelemetryParts(told, nodes, dialling, lambda: None, clock, servers, tuple)
 

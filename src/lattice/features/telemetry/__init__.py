@@ -1,12 +1,13 @@
 """Telemetry: how often jobs are sampled, and how samples reach the metric store.
 
-Data path    node ─► StoreSamples ─► service.intake ─► service.sample_writer ─► MetricStore.
+Data path    node ─► StreamSamples ─► service.node_series ─► service.intake
+             ─► service.sample_writer ─► MetricStore. Older agents: StoreSamples ─► service.intake.
              command ─► operations ─► REST | gRPC ─► service.mode_switch ─► service.modes.
              ─► StateStore ─► service.job_settings_publisher ─► FollowJobs ─► node.
              service.node_snapshots ─► NodeStreams ─► node, for current values.
              If a site trusts its nodes: FollowJobs ─► node.job_settings ─► node.direct_write
              ─► the metric store, without the servers.
-Bounds       200 000 samples wait for the store. 20 000 allocations have a switched mode, and the
+Bounds       200 000 samples wait for the store. A node declares 16 384 series on its one stream. 20 000 allocations have a switched mode, and the
              site limits how many are in debug. A follower is at most 1 000 messages behind;
              measurements are dropped, alerts are not.
 When down    Without the metric store nodes keep 15 minutes of samples; current values do not need

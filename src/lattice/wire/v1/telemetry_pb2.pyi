@@ -150,24 +150,155 @@ class StoredSamples(_message.Message):
     STORED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     stored: _builtins.int
     refused: _builtins.int
     """Of jobs that are not this node's, with labels that are not theirs, or from the future."""
     reason: _builtins.str
+    again: _builtins.str
+    """On a stream: why the message has to be sent again. Then nothing else is set."""
     def __init__(
         self,
         *,
         stored: _builtins.int = ...,
         refused: _builtins.int = ...,
         reason: _builtins.str = ...,
+        again: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "refused", b"refused", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "reason", b"reason", "refused", b"refused", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoredSamples: _TypeAlias = StoredSamples  # noqa: Y015
+
+@_typing.final
+class SampleRows(_message.Message):
+    """Layouts that were not declared yet on this stream, then rows. Older rows come first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANEW_FIELD_NUMBER: _builtins.int
+    LAYOUTS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    LOST_TOTAL_FIELD_NUMBER: _builtins.int
+    anew: _builtins.bool
+    """What was declared before does not hold any more."""
+    lost_total: _builtins.int
+    @_builtins.property
+    def layouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeriesLayout]: ...
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRow]: ...
+    def __init__(
+        self,
+        *,
+        anew: _builtins.bool = ...,
+        layouts: _abc.Iterable[Global___SeriesLayout] | None = ...,
+        rows: _abc.Iterable[Global___SampleRow] | None = ...,
+        lost_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anew", b"anew", "layouts", b"layouts", "lost_total", b"lost_total", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleRows: _TypeAlias = SampleRows  # noqa: Y015
+
+@_typing.final
+class SeriesLayout(_message.Message):
+    """The series that one life of one job has at a moment, in an order. A number in use is replaced."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    job_id: _builtins.int
+    started: _builtins.float
+    """When it began on this node, in seconds since 1970."""
+    @_builtins.property
+    def series(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeriesName]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        job_id: _builtins.int = ...,
+        started: _builtins.float = ...,
+        series: _abc.Iterable[Global___SeriesName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "number", b"number", "series", b"series", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeriesLayout: _TypeAlias = SeriesLayout  # noqa: Y015
+
+@_typing.final
+class SeriesName(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    source: _builtins.str
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleLabel]: ...
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        labels: _abc.Iterable[Global___SampleLabel] | None = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "metric", b"metric", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeriesName: _TypeAlias = SeriesName  # noqa: Y015
+
+@_typing.final
+class SampleRow(_message.Message):
+    """One moment of a layout. Every series of the layout was measured: what was not is in no layout of
+    the moment. So NaN is refused.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    LATE_MS_FIELD_NUMBER: _builtins.int
+    layout: _builtins.int
+    time_ms: _builtins.int
+    values: _builtins.bytes
+    """Of each series a float64, little-endian."""
+    late_ms: _builtins.bytes
+    """Of each series a uint16, little-endian: by how much it was read after the moment, in
+    milliseconds. Empty: none was late.
+    """
+    def __init__(
+        self,
+        *,
+        layout: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+        late_ms: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_ms", b"late_ms", "layout", b"layout", "time_ms", b"time_ms", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleRow: _TypeAlias = SampleRow  # noqa: Y015
 
 @_typing.final
 class FollowJobsRequest(_message.Message):

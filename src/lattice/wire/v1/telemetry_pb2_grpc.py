@@ -40,6 +40,11 @@ class MetricIntakeStub(object):
                 request_serializer=lattice_dot_v1_dot_telemetry__pb2.SampleBatch.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_telemetry__pb2.StoredSamples.FromString,
                 _registered_method=True)
+        self.StreamSamples = channel.stream_stream(
+                '/lattice.v1.MetricIntake/StreamSamples',
+                request_serializer=lattice_dot_v1_dot_telemetry__pb2.SampleRows.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_telemetry__pb2.StoredSamples.FromString,
+                _registered_method=True)
         self.FollowJobs = channel.unary_stream(
                 '/lattice.v1.MetricIntake/FollowJobs',
                 request_serializer=lattice_dot_v1_dot_telemetry__pb2.FollowJobsRequest.SerializeToString,
@@ -53,6 +58,15 @@ class MetricIntakeServicer(object):
 
     def StoreSamples(self, request, context):
         """Answered when the metric store has it. What is refused for good is counted, not sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamSamples(self, request_iterator, context):
+        """The same on one stream, for as long as a node has its link: it names its series once, and then
+        sends rows of numbers. Each message is answered, in order, as `StoreSamples` is. A node has one
+        such stream; a newer one ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,6 +86,11 @@ def add_MetricIntakeServicer_to_server(servicer, server):
             'StoreSamples': grpc.unary_unary_rpc_method_handler(
                     servicer.StoreSamples,
                     request_deserializer=lattice_dot_v1_dot_telemetry__pb2.SampleBatch.FromString,
+                    response_serializer=lattice_dot_v1_dot_telemetry__pb2.StoredSamples.SerializeToString,
+            ),
+            'StreamSamples': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamSamples,
+                    request_deserializer=lattice_dot_v1_dot_telemetry__pb2.SampleRows.FromString,
                     response_serializer=lattice_dot_v1_dot_telemetry__pb2.StoredSamples.SerializeToString,
             ),
             'FollowJobs': grpc.unary_stream_rpc_method_handler(
@@ -107,6 +126,33 @@ class MetricIntake(object):
             target,
             '/lattice.v1.MetricIntake/StoreSamples',
             lattice_dot_v1_dot_telemetry__pb2.SampleBatch.SerializeToString,
+            lattice_dot_v1_dot_telemetry__pb2.StoredSamples.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamSamples(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lattice.v1.MetricIntake/StreamSamples',
+            lattice_dot_v1_dot_telemetry__pb2.SampleRows.SerializeToString,
             lattice_dot_v1_dot_telemetry__pb2.StoredSamples.FromString,
             options,
             channel_credentials,

@@ -35,6 +35,11 @@ class MetricIntakeStub:
     def __new__(cls, channel: _aio.Channel) -> MetricIntakeAsyncStub: ...
     StoreSamples: _grpc.UnaryUnaryMultiCallable[_telemetry_pb2.SampleBatch, _telemetry_pb2.StoredSamples]
     """Answered when the metric store has it. What is refused for good is counted, not sent again."""
+    StreamSamples: _grpc.StreamStreamMultiCallable[_telemetry_pb2.SampleRows, _telemetry_pb2.StoredSamples]
+    """The same on one stream, for as long as a node has its link: it names its series once, and then
+    sends rows of numbers. Each message is answered, in order, as `StoreSamples` is. A node has one
+    such stream; a newer one ends it.
+    """
     FollowJobs: _grpc.UnaryStreamMultiCallable[_telemetry_pb2.FollowJobsRequest, _telemetry_pb2.JobsTold]
     """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
     the metric store themselves, whose they are. Told at first and whenever it changes.
@@ -47,6 +52,11 @@ class MetricIntakeAsyncStub(MetricIntakeStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StoreSamples: _aio.UnaryUnaryMultiCallable[_telemetry_pb2.SampleBatch, _telemetry_pb2.StoredSamples]  # type: ignore[assignment]
     """Answered when the metric store has it. What is refused for good is counted, not sent again."""
+    StreamSamples: _aio.StreamStreamMultiCallable[_telemetry_pb2.SampleRows, _telemetry_pb2.StoredSamples]  # type: ignore[assignment]
+    """The same on one stream, for as long as a node has its link: it names its series once, and then
+    sends rows of numbers. Each message is answered, in order, as `StoreSamples` is. A node has one
+    such stream; a newer one ends it.
+    """
     FollowJobs: _aio.UnaryStreamMultiCallable[_telemetry_pb2.FollowJobsRequest, _telemetry_pb2.JobsTold]  # type: ignore[assignment]
     """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
     the metric store themselves, whose they are. Told at first and whenever it changes.
@@ -62,6 +72,17 @@ class MetricIntakeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_telemetry_pb2.StoredSamples, _abc.Awaitable[_telemetry_pb2.StoredSamples]]:
         """Answered when the metric store has it. What is refused for good is counted, not sent again."""
+
+    @_abc_1.abstractmethod
+    def StreamSamples(
+        self,
+        request_iterator: _MaybeAsyncIterator[_telemetry_pb2.SampleRows],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_telemetry_pb2.StoredSamples], _abc.AsyncIterator[_telemetry_pb2.StoredSamples]]:
+        """The same on one stream, for as long as a node has its link: it names its series once, and then
+        sends rows of numbers. Each message is answered, in order, as `StoreSamples` is. A node has one
+        such stream; a newer one ends it.
+        """
 
     @_abc_1.abstractmethod
     def FollowJobs(

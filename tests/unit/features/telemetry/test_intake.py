@@ -21,6 +21,7 @@ from lattice.features.telemetry.convert.batches import (
     batch_of,
 )
 from lattice.features.telemetry.service.intake import SampleIntake
+from lattice.features.telemetry.service.sample_guard import SampleGuard
 from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -48,13 +49,12 @@ class Site:
         self.writing = SampleWriting(self.store, self.clock, linger_s=0.0)
         self.told: list[tuple[str, str, str]] = []
         self.sensitive: set[str] = set()
-        self.intake = SampleIntake(
+        guard = SampleGuard(
             AttemptFinder(self.scheduler, self.clock).of,
-            self.writing,
             self.clock,
-            self,
             lambda each: each.id in self.sensitive,
         )
+        self.intake = SampleIntake(guard, self.writing, self)
 
     def job(
         self, job_id: int, user: str = "alice", account: str = "research", **more: object

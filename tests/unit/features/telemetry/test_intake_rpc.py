@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import Token
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc import aio
 
+from lattice.base.errors import PermissionRefused
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.telemetry.convert.batches import StoredBatch, Unpacked
 from lattice.features.telemetry.rpc import MetricIntakeRpc
@@ -20,6 +25,8 @@ from lattice.wire.v1.telemetry_pb2_grpc import (
     MetricIntakeStub,
     add_MetricIntakeServicer_to_server,
 )
+from tests.fakes.supervised import SupervisedLoops
+from tests.unit.features.telemetry.test_intake import Site as IntakeSite
 from tests.unit.features.telemetry.test_job_settings_publisher import Site
 
 
@@ -76,6 +83,93 @@ async def test_a_node_is_told_of_its_own_jobs() -> None:
     await told.aclose()  # type: ignore[attr-defined]
 
 
+@asynccontextmanager
+async def served(rpc: MetricIntakeRpc, folder: Path) -> AsyncIterator[Any]:
+    """A stub of the rpcs, over a wire."""
+    server = aio.server(interceptors=[_AsNode(lambda *_: None)])
+    add_MetricIntakeServicer_to_server(rpc, server)
+    address = f"unix:{folder}/grpc.sock"
+    server.add_insecure_port(address)
+    await server.start()
+    try:
+        async with aio.insecure_channel(address) as channel, asyncio.timeout(60):
+            yield MetricIntakeStub(channel)
+    finally:
+        await server.stop(None)
+
+
+def cpu_row(site: IntakeSite, *, declared: bool = False) -> pb.SampleRows:
+    """A row of job 7, which runs on n1."""
+    message = pb.SampleRows()
+    if not declared:
+        names = [pb.SeriesName(metric="cpu_seconds_total", source="host_local_probe")]
+        message.layouts.add(number=1, job_id=7, started=site.started + 0.3, series=names)
+    message.rows.add(layout=1, time_ms=round(site.now * 1000), values=struct.pack("<d", 1.5))
+    return message
+
+
+async def exchanged(call: Any, message: pb.SampleRows) -> pb.StoredSamples:
+    await call.write(message)
+    answer = await call.read()
+    assert isinstance(answer, pb.StoredSamples)
+    return answer
+
+
+@pytest.mark.spec("TOP-2")
+async def test_a_stream_is_answered_message_by_message(tmp_path: Path) -> None:
+    site = IntakeSite()
+    rpc = MetricIntakeRpc(site.intake, Site().telling)
+    async with site.writing.running(SupervisedLoops()), served(rpc, tmp_path) as stub:
+        call = stub.StreamSamples()
+        assert (await exchanged(call, cpu_row(site))).stored == 1
+        site.store.away = True
+        again = await exchanged(call, cpu_row(site, declared=True))
+        assert "did not answer" in again.again
+        assert (again.stored, again.refused) == (0, 0)
+        site.store.away = False
+        assert (await exchanged(call, cpu_row(site, declared=True))).stored == 1
+        await call.done_writing()
+        assert await call.read() is aio.EOF  # type: ignore[attr-defined]
+        assert rpc._streams == {}
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_a_newer_stream_of_a_node_ends_the_one_before(tmp_path: Path) -> None:
+    site = IntakeSite()
+    rpc = MetricIntakeRpc(site.intake, Site().telling)
+    async with site.writing.running(SupervisedLoops()), served(rpc, tmp_path) as stub:
+        before = stub.StreamSamples()
+        await exchanged(before, cpu_row(site))
+        newer = stub.StreamSamples()
+        assert (await exchanged(newer, cpu_row(site))).stored == 1
+        await before.write(cpu_row(site, declared=True))
+        assert await before.read() is aio.EOF  # type: ignore[attr-defined]
+        assert len(rpc._streams) == 1
+        assert (await exchanged(newer, cpu_row(site, declared=True))).stored == 1
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
+async def test_a_node_that_is_not_trusted_any_more_brings_nothing_on_an_open_stream(
+    tmp_path: Path,
+) -> None:
+    site, trusted = IntakeSite(), True
+
+    def believe(peer: PeerIdentity) -> None:
+        if not trusted:
+            raise PermissionRefused(f"node certificate revoked: {peer.name}")
+
+    rpc = MetricIntakeRpc(site.intake, Site().telling, believe)
+    async with site.writing.running(SupervisedLoops()), served(rpc, tmp_path) as stub:
+        call = stub.StreamSamples()
+        await exchanged(call, cpu_row(site))
+        trusted = False
+        await call.write(cpu_row(site, declared=True))
+        with pytest.raises(aio.AioRpcError, match="revoked"):
+            await call.read()
+    assert len(site.store.writes) == 1
+
+
 class _AsNode(GuardingInterceptor):
     """Takes everybody for n1."""
 
@@ -87,14 +181,9 @@ class _AsNode(GuardingInterceptor):
 async def test_over_a_wire_a_switch_is_told_and_who_leaves_is_forgotten(tmp_path: Path) -> None:
     site = Site()
     looking = asyncio.create_task(site.telling.run())
-    server = aio.server(interceptors=[_AsNode(lambda *_: None)])
-    add_MetricIntakeServicer_to_server(MetricIntakeRpc(None, site.telling), server)
-    address = f"unix:{tmp_path}/grpc.sock"
-    server.add_insecure_port(address)
-    await server.start()
     try:
-        async with aio.insecure_channel(address) as channel, asyncio.timeout(60):
-            call = MetricIntakeStub(channel).FollowJobs(pb.FollowJobsRequest())
+        async with served(MetricIntakeRpc(None, site.telling), tmp_path) as stub:
+            call = stub.FollowJobs(pb.FollowJobsRequest())
             first = await call.read()
             assert list(first.modes) == []
             until = await site.debug()
@@ -106,4 +195,3 @@ async def test_over_a_wire_a_switch_is_told_and_who_leaves_is_forgotten(tmp_path
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        await server.stop(None)

@@ -151,7 +151,7 @@ def _job_of(message: pb.JobSamples) -> tuple[JobColumns, int, str]:
 def series_of(message: pb.SampleSeries, moments: int) -> SeriesColumn:
     """Parse one series. Raises `BadSamples`."""
     metric, labels = message.metric, labels_of(message.labels)
-    source, most = _known(metric, message.source, labels)
+    source, most = known_series(metric, message.source, labels)
     values, late_ms = tuple(message.values), tuple(message.late_ms)
     if len(values) != moments or len(late_ms) not in {0, moments}:
         raise BadSamples("not as many samples as moments")
@@ -172,7 +172,7 @@ _SERIES = {
 }
 
 
-def _known(metric: str, source_name: str, labels: Labels) -> tuple[Provenance, float]:
+def known_series(metric: str, source_name: str, labels: Labels) -> tuple[Provenance, float]:
     """Return the source and the largest possible value. Raises `BadSamples`."""
     known = _SERIES.get((metric, source_name, tuple([name for name, _ in labels])))
     # A fast path: this runs for every series of the cluster at every sampling time.

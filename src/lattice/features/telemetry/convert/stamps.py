@@ -6,11 +6,11 @@ servers send a node the labels of its own jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from lattice.domain.metric import PREFIX
+from lattice.domain.metric import PREFIX, Labels, Provenance
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.features.telemetry.convert.batches import SeriesColumn
 
@@ -47,12 +47,19 @@ def stamps_of(attempt: JobAttempt) -> Stamps:
     )
 
 
+def series_labels(
+    metric: str, labels: Labels, source: Provenance, owner_labels: Mapping[str, str]
+) -> dict[str, str]:
+    """All labels of a series. `owner_labels` comes from `Stamps.on` and overrides other labels."""
+    own = {"__name__": PREFIX + metric, **dict(labels)}
+    return {**own, **owner_labels, "source": source.value}
+
+
 def series_points(
-    column: SeriesColumn, owner_labels: dict[str, str], points: tuple[Point, ...]
+    column: SeriesColumn, owner_labels: Mapping[str, str], points: tuple[Point, ...]
 ) -> SeriesPoints:
-    """Build a series. `owner_labels` comes from `Stamps.on` and overrides other labels."""
-    labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **owner_labels}
-    labels["source"] = column.source.value
+    """Build a series with its labels as `series_labels` has them."""
+    labels = series_labels(column.metric, column.labels, column.source, owner_labels)
     return SeriesPoints(labels, points)
 
 

@@ -7,19 +7,20 @@ know runs that ended before their labels were sent, and refuse sensitive ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch, Unpacked, batch_of
+from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch
 from lattice.features.telemetry.convert.stamps import points_of, series_points
 from lattice.features.telemetry.node.buffer import SampleRow
 from lattice.features.telemetry.node.job_settings import KnownStamps
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 from lattice.features.telemetry.node.sender import SampleSender
-from lattice.wire.v1 import telemetry_pb2 as pb
 
 PATIENCE_S = 30.0
 """How long a sample waits for the labels of its job."""
@@ -70,10 +71,9 @@ class DirectIntake:
         self._servers = servers
         self._lost_reported = 0
 
-    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
-        """Return when the store has it. Raises `Unavailable`."""
-        unpacked = batch_of(batch)
-        series = list(self._stamped(unpacked))
+    async def store(self, outgoing: OutgoingRows) -> StoredBatch:
+        """Return when the store has them. Raises `Unavailable`."""
+        series = list(self._stamped(outgoing.columns()))
         count = sum(len(each.points) for each in series)
         try:
             await self._writer.write(series)
@@ -83,12 +83,12 @@ class DirectIntake:
                 hint="They are kept and sent again.",
             ) from None
         except WriteRefused as refusal:
-            return StoredBatch(0, count + unpacked.refused, f"the metric store: {refusal}")
-        await self._report_lost(unpacked.lost_total)
-        return StoredBatch(count, unpacked.refused, unpacked.reason)
+            return StoredBatch(0, count, f"the metric store: {refusal}")
+        await self._report_lost(outgoing)
+        return StoredBatch(count)
 
-    def _stamped(self, batch: Unpacked) -> Iterator[SeriesPoints]:
-        for job in batch.jobs:
+    def _stamped(self, jobs: Iterable[JobColumns]) -> Iterator[SeriesPoints]:
+        for job in jobs:
             owner_labels = self._labels(job)
             for column in job.series:
                 if points := points_of(column, job.times_ms):
@@ -103,10 +103,10 @@ class DirectIntake:
             )
         return stamps.on(self._node)
 
-    async def _report_lost(self, lost_total: int) -> None:
+    async def _report_lost(self, outgoing: OutgoingRows) -> None:
         """Report losses to the servers, where operators look. The next batch retries a failure."""
-        if lost_total == self._lost_reported:
+        if outgoing.lost_total == self._lost_reported:
             return
         with suppress(LatticeError):
-            await self._servers.store(pb.SampleBatch(lost_total=lost_total))
-            self._lost_reported = lost_total
+            await self._servers.store(replace(outgoing, rows=()))
+            self._lost_reported = outgoing.lost_total

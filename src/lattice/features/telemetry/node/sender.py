@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from lattice.base.errors import (
@@ -19,15 +19,13 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch, batch_message
-from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow, columns_of
-from lattice.wire.v1 import telemetry_pb2 as pb
+from lattice.features.telemetry.convert.batches import StoredBatch
+from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES = 160 * 1024
-_LARGEST_BYTES = 240 * 1024
-"""The limit of a message on an agent's link, less some room."""
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _LONGEST_PAUSE_S = 60.0
 _LINGER_S = 5.0
@@ -41,8 +39,11 @@ _FOR_GOOD = (UsageError, NotFound, DataUnavailable)
 class SampleSender(Protocol):
     """A connected replica, or the metric store itself."""
 
-    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
-        """Return when the metric store has it. Raises `LatticeError`."""
+    async def store(self, outgoing: OutgoingRows) -> StoredBatch:
+        """Return when the metric store has them. Raises `LatticeError`.
+
+        After an error it may have some of them.
+        """
 
 
 class Sending:
@@ -107,10 +108,11 @@ class Sending:
         rows = self._buffer.take(BATCH_BYTES, self._wanted)
         if not rows:
             return False
-        batch, rows = self._packed(rows)
         count = sum(len(row.values) for row in rows)
         try:
-            result = await self._intake.store(batch)
+            result = await self._intake.store(
+                OutgoingRows(rows, self._began, self._buffer.lost_total)
+            )
         except _FOR_GOOD as error:
             self._refused(count, error.message)
             return True
@@ -122,21 +124,6 @@ class Sending:
         if result.refused:
             self._refused(result.refused, result.reason)
         return True
-
-    def _packed(self, rows: list[SampleRow]) -> tuple[pb.SampleBatch, list[SampleRow]]:
-        while True:
-            batch = batch_message(self._columns(rows), self._buffer.lost_total)
-            if len(rows) == 1 or batch.ByteSize() <= _LARGEST_BYTES:
-                return batch, rows
-            half = len(rows) // 2
-            self._buffer.give_back(rows[half:])
-            rows = rows[:half]
-
-    def _columns(self, rows: Sequence[SampleRow]) -> Iterable[JobColumns]:
-        jobs: dict[JobIdentity, list[SampleRow]] = {}
-        for row in rows:
-            jobs.setdefault(row.identity, []).append(row)
-        return (columns_of(each, self._began(identity)) for identity, each in jobs.items())
 
     def _refused(self, count: int, reason: str) -> None:
         self.refused_total += count

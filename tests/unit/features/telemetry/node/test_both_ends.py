@@ -19,6 +19,7 @@ from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.feed import MetricFeed
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 from lattice.features.telemetry.node.sender import Sending
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
@@ -121,8 +122,10 @@ async def test_what_is_sent_is_what_was_measured() -> None:
     taken: list[pb.SampleBatch] = []
 
     class Servers:
-        async def store(self, batch: pb.SampleBatch) -> StoredBatch:
-            taken.append(pb.SampleBatch.FromString(batch.SerializeToString()))
+        async def store(self, outgoing: OutgoingRows) -> StoredBatch:
+            taken.extend(
+                pb.SampleBatch.FromString(each.SerializeToString()) for each in outgoing.batches()
+            )
             return StoredBatch(1)
 
     sending = Sending(buffer, Servers(), node.sights.began)

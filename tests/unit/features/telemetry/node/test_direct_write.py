@@ -11,16 +11,17 @@ from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import StoredBatch, batch_message, batch_of
+from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.convert.job_settings import NodeJobSettings, StampedRun
 from lattice.features.telemetry.convert.stamps import stamps_of
-from lattice.features.telemetry.node.buffer import Layouts, SampleRow, columns_of
+from lattice.features.telemetry.node.buffer import Layouts, SampleRow
 from lattice.features.telemetry.node.direct_write import PATIENCE_S, DirectIntake, WriteRoute
 from lattice.features.telemetry.node.job_settings import KnownStamps
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 from lattice.features.telemetry.service.intake import SampleIntake
+from lattice.features.telemetry.service.sample_guard import SampleGuard
 from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.foundation.attempt_finder import AttemptFinder
-from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -44,13 +45,13 @@ class Servers:
     """Hear of losses."""
 
     def __init__(self) -> None:
-        self.heard: list[pb.SampleBatch] = []
+        self.heard: list[OutgoingRows] = []
         self.fault: LatticeError | None = None
 
-    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
+    async def store(self, outgoing: OutgoingRows) -> StoredBatch:
         if self.fault is not None:
             raise self.fault
-        self.heard.append(batch)
+        self.heard.append(outgoing)
         return StoredBatch(0)
 
 
@@ -70,9 +71,9 @@ def rows(job_id: int = 7, at: float = NOW - 30) -> list[SampleRow]:
     return Layouts().rows_of(JobSnapshot(identity, at, 30.0, samples), samples)
 
 
-def batch(job_id: int = 7, lost: int = 0) -> pb.SampleBatch:
+def batch(job_id: int = 7, lost: int = 0) -> OutgoingRows:
     both = rows(job_id, NOW - 60) + rows(job_id, NOW - 30)
-    return batch_message([columns_of(both, STARTED + 0.3)], lost)
+    return OutgoingRows(both, lambda _: STARTED + 0.3, lost)
 
 
 def intake(store: InMemoryMetricStore, servers: Servers | None = None, *told: int) -> DirectIntake:
@@ -87,10 +88,10 @@ async def test_a_node_writes_what_a_server_would_have_written() -> None:
     scheduler.accounts, scheduler.allocations = ACCOUNTS, [JOB]
     writing = SampleWriting(over, CLOCK, linger_s=0.0)
     async with writing.running(SupervisedLoops()):
-        server = SampleIntake(
-            AttemptFinder(scheduler, CLOCK).of, writing, CLOCK, NoJournal(), lambda _: False
-        )
-        await server.store("n1", batch_of(batch()))
+        guard = SampleGuard(AttemptFinder(scheduler, CLOCK).of, CLOCK, lambda _: False)
+        server = SampleIntake(guard, writing, NoJournal())
+        (sent,) = batch().batches()
+        await server.store("n1", batch_of(sent))
     assert straight.writes == over.writes
     assert {each.labels["user"] for write in straight.writes for each in write} == {"alice"}
 
@@ -129,7 +130,7 @@ async def test_servers_hear_of_losses_although_they_get_no_samples() -> None:
     servers.fault = None
     await straight.store(batch(lost=5))
     await straight.store(batch(lost=5))
-    assert servers.heard == [pb.SampleBatch(lost_total=5)]
+    assert [(each.rows, each.lost_total) for each in servers.heard] == [((), 5)]
 
 
 def ways(stamps: KnownStamps, now: float = NOW) -> WriteRoute:

@@ -13,6 +13,7 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
+from lattice.features.telemetry.node.outgoing import OutgoingRows
 from lattice.features.telemetry.node.sender import Sending
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
@@ -29,7 +30,7 @@ class Servers:
         self.tries = 0
         self.at_once = 0
 
-    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
+    async def store(self, outgoing: OutgoingRows) -> StoredBatch:
         self.tries += 1
         self.at_once += 1
         assert self.at_once == 1, "one batch in flight"
@@ -38,10 +39,11 @@ class Servers:
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, LatticeError):
             raise answer
-        self.taken.append(batch)
-        got = batch_of(batch)
-        assert got.refused == 0
-        return answer or StoredBatch(sum(job.count for job in got.jobs))
+        batches = list(outgoing.batches())
+        self.taken += batches
+        got = [batch_of(each) for each in batches]
+        assert not any(each.refused for each in got)
+        return answer or StoredBatch(sum(job.count for each in got for job in each.jobs))
 
     @property
     def moments(self) -> list[int]:
@@ -164,7 +166,7 @@ async def test_what_is_under_way_at_the_end_is_not_lost() -> None:
     buffer = filled(3)
 
     class Silent:
-        async def store(self, _: pb.SampleBatch) -> StoredBatch:
+        async def store(self, _: OutgoingRows) -> StoredBatch:
             await asyncio.Event().wait()
             raise AssertionError
 
