@@ -42,10 +42,11 @@ from bench.measuring import (
     processor_s,
     quiet,
 )
-from bench.simulated import StillScheduler, serving
+from bench.simulated import StillScheduler, run_as_server, serving
 from lattice.adapters.http_store import HttpAddress
 from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.clock import SystemClock
+from lattice.base.process import MANY, settle
 from lattice.domain.metric import PREFIX
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.integration.link.site import Site
@@ -88,6 +89,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     ]
     store = HttpMetricStore(HttpAddress(url=asked.store))
     async with serving(folder, asked.port, scheduler, store):
+        settle(MANY)
         while True:
             say({"rss_kb": most_resident_kb()})
             await asyncio.sleep(TELL_S)
@@ -266,7 +268,7 @@ def main() -> None:
         asyncio.run(crowd(folder, asked))
     else:
         end_with_the_first()
-        asyncio.run(serve(folder, asked))
+        run_as_server(serve(folder, asked))
 
 
 if __name__ == "__main__":

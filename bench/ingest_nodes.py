@@ -26,7 +26,7 @@ from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.keeper import LinkLine
 from lattice.features.telemetry.node.buffer import SampleRow
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb

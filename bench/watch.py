@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 from bench.figures import Figure, load, say
 from bench.measuring import (
@@ -35,19 +36,20 @@ from bench.measuring import (
     processor_s,
     quiet,
 )
-from bench.simulated import LinkedServer, began_of, rest_served
+from bench.simulated import LinkedServer, began_of, rest_served, run_as_server
 from bench.simulated_nodes import linked_agents, node_names, snapshot
+from lattice.base.process import MANY, settle
 from lattice.client.async_client import Client
 from lattice.client.settings import Settings
 from lattice.client.tokens import FixedToken
-from lattice.domain.alert import Progress
+from lattice.domain.alert import Alert, Progress
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.stream import Session, StreamKind
+from lattice.domain.stream import StreamKind
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert.snapshots import node_snapshot_message
+from lattice.features.telemetry.node.feed import MetricFeed
+from lattice.features.telemetry.node.snapshots import SnapshotStore
 from lattice.features.watch.model import WatchMeasured
-from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.server import composed, token
 
@@ -57,35 +59,33 @@ _HEARD_WITHIN_S = 120.0
 _TOLD = 0.99
 
 
+class StillJudge:
+    """Finds nothing wrong, so that only measurements are sent."""
+
+    firing: tuple[Alert, ...] = ()
+    since: float | None = None
+    progress = Progress()
+
+    def see(self, snapshot: JobSnapshot, output: float | None) -> tuple[Alert, ...]:  # noqa: ARG002
+        self.since = self.since or snapshot.time
+        self.progress = Progress(output=snapshot.time, processor=snapshot.time)
+        return ()
+
+
 class Crowd:
     """Nodes that all measure the same at the same moment: each tells it on a stream of its own."""
 
     def __init__(self, began: float, interval_s: float) -> None:
         self._began = began
         self._interval_s = interval_s
-        self._payload = b""
-        self._changed = asyncio.Condition()
-
-    async def serve(self, session: Session, opening: bytes) -> None:
-        assert pb.LookOpening.FromString(opening).job_id == JOB
-        if self._payload:
-            await session.send(self._payload)
-        while True:
-            async with self._changed:
-                await self._changed.wait()
-            await session.send(self._payload)
+        self._store = SnapshotStore(StillJudge)
+        never: Any = None  # what is asked for once is no part of this
+        self.serve = MetricFeed(self._store, never)
 
     async def run(self) -> None:
-        before: JobSnapshot | None = None
         while True:
             await asyncio.sleep(self._interval_s - time.time() % self._interval_s)
-            now = snapshot(JOB, self._began, time.time(), self._interval_s)
-            progress = Progress(output=now.time, processor=now.time)
-            sight = node_snapshot_message(self._began, before, now, (), progress)
-            before = now
-            self._payload = pb.LookTell(sight=sight).SerializeToString()
-            async with self._changed:
-                self._changed.notify_all()
+            self._store.measured(snapshot(JOB, self._began, time.time(), self._interval_s))
 
 
 async def serve(folder: Path, asked: argparse.Namespace) -> None:
@@ -99,6 +99,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     )
     async with rest_served(faces.rest) as port:
         ports["people"] = port
+        settle(MANY)
         while True:
             say(ports | {"linked": server.linked, "rss_kb": most_resident_kb()})
             await asyncio.sleep(TELL_S)
@@ -252,7 +253,10 @@ def main() -> None:
     quiet()
     end_with_the_first()
     folder = Path(asked.folder)
-    asyncio.run(serve(folder, asked) if asked.role == "serve" else crowd(folder, asked))
+    if asked.role == "serve":
+        run_as_server(serve(folder, asked))
+    else:
+        asyncio.run(crowd(folder, asked))
 
 
 if __name__ == "__main__":

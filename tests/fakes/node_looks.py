@@ -150,7 +150,12 @@ class InMemoryNodeLooks:
         return known, tuple(self.silences.values())
 
     @asynccontextmanager
-    async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:
+    async def follow(
+        self,
+        attempt: JobAttempt,
+        *,
+        alerts_only: bool = False,  # noqa: ARG002 - the port
+    ) -> AsyncIterator[AsyncIterator[NodeNews]]:
         queue: asyncio.Queue[NodeNews] = asyncio.Queue()
         for each in self.sights.values():
             queue.put_nowait(NodeMeasured(each))

@@ -18,7 +18,7 @@ from lattice.base.errors import Unavailable
 from lattice.features.link.node.dialler import Dialling, linked_channel
 from lattice.features.link.node.keeper import LinkLine
 from lattice.features.telemetry.convert.batches import StoredBatch
-from lattice.features.telemetry.node.outgoing import DeclaredNames, OutgoingRows
+from lattice.features.telemetry.node.row_messages import DeclaredNames, OutgoingRows
 from lattice.wire.carriers import EOF
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb

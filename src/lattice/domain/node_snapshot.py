@@ -56,6 +56,10 @@ class NodeUnreachable:
 class NodeMeasured:
     snapshot: NodeSnapshot
 
+    @property
+    def node(self) -> str:
+        return self.snapshot.node
+
 
 @dataclass(frozen=True, slots=True)
 class NodeAlert:
@@ -68,6 +72,10 @@ class NodeStale:
     """A node has stopped answering, so its last values are not current any more."""
 
     silence: NodeUnreachable
+
+    @property
+    def node(self) -> str:
+        return self.silence.node
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,15 @@ class NodeOver:
     node: str
 
 
-NodeNews: TypeAlias = NodeMeasured | NodeAlert | NodeStale | NodeBack | NodeOver
+@dataclass(frozen=True, slots=True)
+class NodeLeftOut:
+    """Older measurements of a node that were dropped for newer ones, as the follower was slow."""
+
+    node: str
+    count: int
+
+
+NodeNews: TypeAlias = NodeMeasured | NodeAlert | NodeStale | NodeBack | NodeOver | NodeLeftOut
 
 
 class NodeSnapshots(Protocol):
@@ -105,10 +121,13 @@ class NodeSnapshots(Protocol):
         A node may have had several runs of the attempt, each with its events.
         """
 
-    def follow(self, attempt: JobAttempt) -> AbstractAsyncContextManager[AsyncIterator[NodeNews]]:
+    def follow(
+        self, attempt: JobAttempt, *, alerts_only: bool = False
+    ) -> AbstractAsyncContextManager[AsyncIterator[NodeNews]]:
         """The news of all its nodes, as they come, until the context ends.
 
-        There is one stream per node, shared by all followers on this server.
+        There is one stream per node, shared by all followers on this server. With `alerts_only`
+        the snapshots may have no readings.
         """
 
 

@@ -57,6 +57,10 @@ class NodeStream(ABC):
     def end(self) -> None:  # noqa: B027 - a stream may have nothing to end
         """The session is over."""
 
+    def conduit(self) -> Conduit:
+        """The server's end of a session."""
+        return Conduit()
+
     def pause_s(self, failures: int) -> float:
         """How long to wait before the next session."""
         return _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
@@ -65,7 +69,7 @@ class NodeStream(ABC):
         """Run until cancelled."""
         failures = 0
         while True:
-            conduit, session = Conduit(), secrets.token_hex(16)
+            conduit, session = self.conduit(), secrets.token_hex(16)
             self.begin(conduit)
             reading = asyncio.create_task(self._read(conduit), name=f"read {self.node}")
             try:
@@ -154,6 +158,9 @@ class SharedStreams(Generic[K, S]):
     def open(self) -> int:
         """The number of open streams."""
         return len(self._shared)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._shared
 
     @contextmanager
     def used(self, key: K, make: Callable[[], S]) -> Iterator[S]:

@@ -21,6 +21,8 @@ from lattice.wire.direct import DirectCarrier
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
 FIRST_WORD_S = 4.0
+_RARE_PING_S = 10.0
+_LONG_SILENCE_S = 20.0
 
 
 class ConduitClosed(Exception):
@@ -235,6 +237,11 @@ class Conduit:
     def _check_open(self) -> None:
         if self._closed:
             raise ConduitClosed("the session is over")
+
+
+def patient_conduit() -> Conduit:
+    """For streams of which there are thousands, and where nobody waits for a key's echo."""
+    return Conduit(ping_every_s=_RARE_PING_S, silence_s=_LONG_SILENCE_S)
 
 
 class _ConduitSink:

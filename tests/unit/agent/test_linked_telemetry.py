@@ -22,7 +22,7 @@ from lattice.domain.metric import Provenance
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.node.buffer import Layout, SampleRow
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.wire.status import grpc_status
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import (

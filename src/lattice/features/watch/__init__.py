@@ -1,6 +1,7 @@
 """Watch: a live stream of a job's measurements and alerts from its nodes.
 
-Data path    agent ─ snapshot ─► judge (nine rules) ─ alerts, snapshots ─► server.
+Data path    agent ─ snapshot ─► judge (nine rules) ─ alerts, rows of numbers ─► server.
+             With alerts only, the agent sends no measurements.
              server ─ merges nodes and Slurm's state ─► caller: SSE, gRPC, `lattice watch`.
 Bounds       Five streams per caller. Measurements of many nodes in one interval are one message. A
              slow reader gets only the newest snapshot of each node, and every alert up to 20 000

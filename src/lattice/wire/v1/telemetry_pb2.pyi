@@ -471,6 +471,8 @@ class LookOpening(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     WANT_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    ALERTS_ONLY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     want: _builtins.str
     """What is wanted: `look` (one sight), `follow` (until the job is over) or `events` (what happened,
@@ -478,16 +480,22 @@ class LookOpening(_message.Message):
     """
     started: _builtins.float
     """When the attempt that is meant began, in seconds since 1970 by the servers' clock."""
+    rows: _builtins.bool
+    """Of `follow`: the server reads rows. A node that knows none sends sights."""
+    alerts_only: _builtins.bool
+    """Of `follow`: only alerts are wanted, and every half a minute a sight without readings."""
     def __init__(
         self,
         *,
         job_id: _builtins.int = ...,
         want: _builtins.str = ...,
         started: _builtins.float = ...,
+        rows: _builtins.bool = ...,
+        alerts_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "started", b"started", "want", b"want"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alerts_only", b"alerts_only", "job_id", b"job_id", "rows", b"rows", "started", b"started", "want", b"want"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -501,6 +509,7 @@ class LookTell(_message.Message):
     ALERT_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
     over: _builtins.bool
     """The job's processes are gone from the node."""
     @_builtins.property
@@ -509,6 +518,8 @@ class LookTell(_message.Message):
     def alert(self) -> Global___AlertTold: ...
     @_builtins.property
     def events(self) -> Global___RunEventList: ...
+    @_builtins.property
+    def row(self) -> Global___SightRow: ...
     def __init__(
         self,
         *,
@@ -516,12 +527,13 @@ class LookTell(_message.Message):
         alert: Global___AlertTold | None = ...,
         over: _builtins.bool = ...,
         events: Global___RunEventList | None = ...,
+        row: Global___SightRow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "row", b"row", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "events", b"events", "over", b"over", "row", b"row", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over", "events"]  # noqa: Y015
+    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over", "events", "row"]  # noqa: Y015
     _WhichOneofArgType_tell: _TypeAlias = _typing.Literal["tell", b"tell"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_tell) -> _WhichOneofReturnType_tell | None: ...
 
@@ -666,6 +678,79 @@ class Sight(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__judged_since) -> _WhichOneofReturnType__judged_since | None: ...
 
 Global___Sight: _TypeAlias = Sight  # noqa: Y015
+
+@_typing.final
+class SightRow(_message.Message):
+    """A sight whose `before` is the one that was sent last on this stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    RESOLUTION_S_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    FIRING_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    JUDGED_SINCE_FIELD_NUMBER: _builtins.int
+    time: _builtins.float
+    resolution_s: _builtins.float
+    values: _builtins.bytes
+    """Of each reading of the layout that has a source, a float64, little-endian."""
+    times: _builtins.bytes
+    """When each was read, likewise."""
+    judged_since: _builtins.float
+    @_builtins.property
+    def layout(self) -> Global___SightLayout:
+        """Absent: the readings are those of the row before."""
+
+    @_builtins.property
+    def firing(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlertTold]: ...
+    @_builtins.property
+    def progress(self) -> Global___ProgressTold: ...
+    def __init__(
+        self,
+        *,
+        layout: Global___SightLayout | None = ...,
+        time: _builtins.float = ...,
+        resolution_s: _builtins.float = ...,
+        values: _builtins.bytes = ...,
+        times: _builtins.bytes = ...,
+        firing: _abc.Iterable[Global___AlertTold] | None = ...,
+        progress: Global___ProgressTold | None = ...,
+        judged_since: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since", "judged_since", b"judged_since", "layout", b"layout", "progress", b"progress"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since", "firing", b"firing", "judged_since", b"judged_since", "layout", b"layout", "progress", b"progress", "resolution_s", b"resolution_s", "time", b"time", "times", b"times", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__judged_since: _TypeAlias = _typing.Literal["judged_since"]  # noqa: Y015
+    _WhichOneofArgType__judged_since: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__judged_since) -> _WhichOneofReturnType__judged_since | None: ...
+
+Global___SightRow: _TypeAlias = SightRow  # noqa: Y015
+
+@_typing.final
+class SightLayout(_message.Message):
+    """Readings without values: of what was measured the names and the source, of the rest the reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def readings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReadingTold]: ...
+    def __init__(
+        self,
+        *,
+        readings: _abc.Iterable[Global___ReadingTold] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["readings", b"readings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SightLayout: _TypeAlias = SightLayout  # noqa: Y015
 
 @_typing.final
 class SnapshotTold(_message.Message):

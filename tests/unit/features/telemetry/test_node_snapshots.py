@@ -22,6 +22,7 @@ from lattice.domain.metric import Sample
 from lattice.domain.node_snapshot import (
     NodeAlert,
     NodeBack,
+    NodeLeftOut,
     NodeMeasured,
     NodeNews,
     NodeOver,
@@ -41,7 +42,8 @@ from lattice.features.telemetry.convert.snapshots import (
     opening_of,
 )
 from lattice.features.telemetry.service import node_follow as following
-from lattice.features.telemetry.service.node_follow import FollowedNews, Means
+from lattice.features.telemetry.service.node_follow import Means
+from lattice.features.telemetry.service.node_news import FollowedNews
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
 from lattice.foundation.attempt_finder import AttemptFinder
 from lattice.observe import node_stream
@@ -502,15 +504,45 @@ async def test_a_slow_follower_loses_measurements_and_no_alert() -> None:
         slow.give(number)
         slow.give(each)
     slow.give(NodeStale(NodeUnreachable("n1", "x")))
-    found = [await anext(slow) for _ in range(21)]
+    found = [await anext(slow) for _ in range(25)]
     assert [each for each in found if isinstance(each, NodeAlert)] == alerts
-    assert (slow.lost, len(lost)) == (20, 20)
-    # Of one alert that goes to and fro the newest word is kept.
+    assert [each for each in found if isinstance(each, NodeMeasured)] == [
+        *measured[:2],
+        measured[-1],
+    ]
+    assert [each for each in found if isinstance(each, NodeLeftOut)] == [NodeLeftOut("n1", 17)]
+    assert len(lost) == 17
+    # Of one alert that goes to and fro the newest change is kept.
     for each in range(20):
         slow.give(NodeAlert("n1", alert(Phase.CLEARED if each % 2 else Phase.FIRING)))
     last = [await anext(slow) for _ in range(5)][-1]
     assert isinstance(last, NodeAlert)
     assert last.alert.phase is Phase.CLEARED
+
+
+@pytest.mark.spec("WATCH-1")
+async def test_a_full_queue_has_the_newest_of_each_node() -> None:
+    slow = FollowedNews(most=5)
+
+    def measured(number: int, at: float) -> NodeMeasured:
+        now = snapshot(at, at)
+        return NodeMeasured(NodeSnapshot(node=f"n{number}", before=None, now=now))
+
+    for at in range(1, 4):
+        for number in range(50):
+            slow.give(measured(number, float(at)))
+    news = [await anext(slow) for _ in range(100)]
+    newest = {each.node: each.snapshot.now.time for each in news if isinstance(each, NodeMeasured)}
+    assert newest == {f"n{number}": measured(number, 3.0).snapshot.now.time for number in range(50)}
+    assert sum(each.count for each in news if isinstance(each, NodeLeftOut)) == 100
+    # What a node measured after it was away is not put before its absence.
+    slow.give(measured(0, 1.0))
+    for _ in range(5):
+        slow.give(NodeAlert("n1", alert(subject=str(_))))
+    slow.give(NodeStale(NodeUnreachable("n0", "x")))
+    slow.give(measured(0, 2.0))
+    kinds = [type(await anext(slow)) for _ in range(8)]
+    assert kinds == [NodeMeasured, *[NodeAlert] * 5, NodeStale, NodeMeasured]
 
 
 async def test_when_nobody_follows_any_more_the_streams_end(
@@ -520,3 +552,20 @@ async def test_when_nobody_follows_any_more_the_streams_end(
     async with site.looks.follow(site.attempt):
         assert site.looks.followed == 2
     await until(lambda: site.looks.followed == 0)
+
+
+@pytest.mark.spec("WATCH-2")
+async def test_who_wants_only_alerts_asks_for_them_and_shares_what_is_there(site: Site) -> None:
+    async with site.looks.follow(site.attempt, alerts_only=True) as alerts:
+        node = site.nodes["n1"]
+        node.say(sight(60.0), told(alert()))
+        measured, told_alert = await take(alerts, 2)
+        assert isinstance(measured, NodeMeasured)
+        assert told_alert == NodeAlert("n1", alert())
+        openings = [opening_of(each.opening) for each in site.asked]
+        assert {(each.rows, each.alerts_only) for each in openings} == {(True, True)}
+        async with site.looks.follow(site.attempt):
+            await until(lambda: site.nodes["n1"].opened == 2)
+            assert not opening_of(site.asked[-1].opening).alerts_only
+            async with site.looks.follow(site.attempt, alerts_only=True):
+                assert site.looks.followed == 4, "it shares the streams with measurements"

@@ -22,7 +22,7 @@ from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch, Unpacked, batch_of
 from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_SERIES
 from lattice.features.telemetry.node.buffer import SampleRow, SeriesKey
-from lattice.features.telemetry.node.outgoing import LARGEST_BYTES, DeclaredNames, OutgoingRows
+from lattice.features.telemetry.node.row_messages import LARGEST_BYTES, DeclaredNames, OutgoingRows
 from lattice.features.telemetry.service.node_series import NodeSeries
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.in_memory_metrics import InMemoryMetricStore

@@ -21,6 +21,7 @@ from lattice.domain.allocation import Allocation, Attempt, ExitCode, Reason, Sta
 from lattice.domain.measured import Shown
 from lattice.domain.node_snapshot import (
     NodeAlert,
+    NodeLeftOut,
     NodeMeasured,
     NodeOver,
     NodeStale,
@@ -326,6 +327,18 @@ async def test_what_many_nodes_measured_is_one_message() -> None:
     told = await watched.until(WatchMeasured)
     assert (len(told.nodes), told.measured, told.node_count) == (50, 50, 50)
     assert told.summary[0].value == pytest.approx(25.5)
+    await watched.close()
+
+
+@pytest.mark.spec("WATCH-1")
+async def test_measurements_that_were_dropped_are_counted_for_the_reader() -> None:
+    site = Site()
+    watched = await reader(site)
+    await watched.until(WatchState)
+    await settle()
+    site.looks.tell(NodeLeftOut("n1", 3), NodeLeftOut("n2", 4), measured("n1", 60))
+    note = await watched.until(WatchNote, kind=WatchNoteKind.LEFT_OUT)
+    assert note.words == "7 older measurements were left out: this server was too slow for them."
     await watched.close()
 
 

@@ -31,7 +31,7 @@ from lattice.domain.stream import (
 )
 from lattice.features.link.node.dialler import Dialling
 from lattice.wire.carriers import GrpcCarrier, relay
-from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.conduit import Conduit, ConduitClosed, patient_conduit
 from lattice.wire.lane import TlsLane
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -197,7 +197,7 @@ class NodeSessions:
             raise PermissionRefused("The grant does not hold.") from None
 
     def _begin(self, ticket: pb.Ticket, kind: StreamKind, grant: Grant) -> _Session:
-        conduit = Conduit()
+        conduit = patient_conduit() if kind is StreamKind.METRICS else Conduit()
         serving = asyncio.create_task(
             self._run(ticket.session, kind, conduit, ticket.opening), name=f"session {kind.value}"
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from sys import byteorder
 from typing import Any
 
 from lattice.domain.metric import CATALOGUE, Labels, Provenance, Sample
@@ -85,6 +87,15 @@ def labels_of(labels: Sequence[pb.SampleLabel]) -> Labels:
 def add_labels(to: Any, labels: Labels) -> None:
     for name, value in labels:
         to.add(name=name, value=value)
+
+
+def little_endian(numbers: array[float] | array[int]) -> bytes:
+    """Pack numbers as the wire has them."""
+    if byteorder == "little":
+        return numbers.tobytes()
+    swapped = numbers[:]
+    swapped.byteswap()
+    return swapped.tobytes()
 
 
 @dataclass(frozen=True, slots=True)

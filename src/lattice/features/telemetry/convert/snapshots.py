@@ -27,8 +27,10 @@ from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import LATEST_S, add_labels, is_moment, labels_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 
-_MOST_READINGS = 8192
-_LONGEST_TEXT = 1000
+MOST_READINGS = 8192
+LONGEST_TEXT = 1000
+ALERTS_BEAT_S = 30.0
+"""How often a node that sends only alerts shows that it still measures."""
 _LONGEST_LABEL = 128
 _SOURCES = {each.value: each for each in Provenance}
 
@@ -52,13 +54,22 @@ class SnapshotRequest:
     job_id: int
     want: Want
     started: float
+    rows: bool = False
+    """The server reads rows."""
+    alerts_only: bool = False
 
 
 AgentNews: TypeAlias = NodeMeasured | NodeAlert | NodeOver
 
 
 def opening_bytes(asked: SnapshotRequest) -> bytes:
-    message = pb.LookOpening(job_id=asked.job_id, want=asked.want.value, started=asked.started)
+    message = pb.LookOpening(
+        job_id=asked.job_id,
+        want=asked.want.value,
+        started=asked.started,
+        rows=asked.rows,
+        alerts_only=asked.alerts_only,
+    )
     return message.SerializeToString()
 
 
@@ -71,7 +82,7 @@ def opening_of(opening: bytes) -> SnapshotRequest:
         raise BadSnapshot("The question can't be read.") from None
     if not message.job_id or not 0 <= message.started < LATEST_S:
         raise BadSnapshot("The question names no job.")
-    return SnapshotRequest(message.job_id, want, message.started)
+    return SnapshotRequest(message.job_id, want, message.started, message.rows, message.alerts_only)
 
 
 def news_of(payload: bytes, node: str, job_id: int) -> AgentNews | None:
@@ -80,6 +91,11 @@ def news_of(payload: bytes, node: str, job_id: int) -> AgentNews | None:
         message = pb.LookTell.FromString(payload)
     except DecodeError:
         raise BadSnapshot("not a tell") from None
+    return news_in(message, node, job_id)
+
+
+def news_in(message: pb.LookTell, node: str, job_id: int) -> AgentNews | None:
+    """As `news_of`, of a parsed message."""
     which = message.WhichOneof("tell")
     if which == "sight":
         return NodeMeasured(_node_snapshot(message.sight, node, job_id))
@@ -120,17 +136,22 @@ def node_snapshot_message(
 
 
 def _node_snapshot(message: pb.Sight, node: str, job_id: int) -> NodeSnapshot:
-    judged_since = message.judged_since if message.HasField("judged_since") else None
-    if judged_since is not None and not is_moment(judged_since):
-        raise BadSnapshot("judged since no moment")
     return NodeSnapshot(
         node=node,
         before=snapshot_of(message.before, job_id) if message.HasField("before") else None,
         now=snapshot_of(message.now, job_id),
         firing=tuple(alert_of(each) for each in message.firing),
-        progress=_progress_of(message.progress) if message.HasField("progress") else None,
-        judged_since=judged_since,
+        progress=progress_of(message.progress) if message.HasField("progress") else None,
+        judged_since=judged_since_of(message),
     )
+
+
+def judged_since_of(message: pb.Sight | pb.SightRow) -> float | None:
+    """Since when the node judges. Raises `BadSnapshot`."""
+    judged_since = message.judged_since if message.HasField("judged_since") else None
+    if judged_since is not None and not is_moment(judged_since):
+        raise BadSnapshot("judged since no moment")
+    return judged_since
 
 
 def snapshot_message(began: float, snapshot: JobSnapshot) -> pb.SnapshotTold:
@@ -142,19 +163,18 @@ def snapshot_message(began: float, snapshot: JobSnapshot) -> pb.SnapshotTold:
         if isinstance(each, Sample):
             reading.value, reading.time, reading.source = each.value, each.time, each.source.value
         else:
-            reading.reason = each.reason[:_LONGEST_TEXT]
-            reading.last_error = each.last_error[:_LONGEST_TEXT]
+            reading.reason = each.reason[:LONGEST_TEXT]
+            reading.last_error = each.last_error[:LONGEST_TEXT]
     return message
 
 
 def snapshot_of(message: pb.SnapshotTold, job_id: int) -> JobSnapshot:
     """Parse a snapshot and leave unknown metrics out. Raises `BadSnapshot`."""
-    if len(message.readings) > _MOST_READINGS:
+    if len(message.readings) > MOST_READINGS:
         raise BadSnapshot("more readings than a job can have")
     if not is_moment(message.began) or not is_moment(message.time):
         raise BadSnapshot("no moment at which anything was measured")
-    if not 0 < message.resolution_s < LATEST_S:
-        raise BadSnapshot("no interval")
+    resolution_s = interval_of(message.resolution_s)
     readings: dict[tuple[str, Labels], MetricReading] = {}
     for each in message.readings:
         metric = each.metric
@@ -166,19 +186,23 @@ def snapshot_of(message: pb.SnapshotTold, job_id: int) -> JobSnapshot:
             readings[key] = reading
     identity = JobIdentity("", job_id, 0, message.began)
     try:
-        return JobSnapshot(identity, message.time, message.resolution_s, tuple(readings.values()))
+        return JobSnapshot(identity, message.time, resolution_s, tuple(readings.values()))
     except NotMeasured as fault:
         raise BadSnapshot(str(fault)) from None
 
 
+def interval_of(resolution_s: float) -> float:
+    """Check an interval. Raises `BadSnapshot`."""
+    if not 0 < resolution_s < LATEST_S:
+        raise BadSnapshot("no interval")
+    return resolution_s
+
+
 def _reading_of(metric: str, message: pb.ReadingTold) -> MetricReading:
+    if not message.HasField("value"):
+        return absence_of(message)
     given = message.labels
     labels = labels_of(given) if given else ()
-    if not message.HasField("value"):
-        if not _can_lack(metric, labels):
-            raise BadSnapshot(f"a label that {metric} does not have")
-        reason = message.reason[:_LONGEST_TEXT] or NOT_MEASURED
-        return Absence(metric, reason, message.last_error[:_LONGEST_TEXT], labels)
     source = _SOURCES.get(message.source)
     if source is None:
         raise BadSnapshot(f"{metric} has no source")
@@ -186,6 +210,15 @@ def _reading_of(metric: str, message: pb.ReadingTold) -> MetricReading:
         return Sample(metric, message.value, message.time, source, labels)
     except NotMeasured as fault:
         raise BadSnapshot(str(fault)) from None
+
+
+def absence_of(message: pb.ReadingTold) -> Absence:
+    """Parse why a known metric has no value. Raises `BadSnapshot`."""
+    metric, labels = message.metric, labels_of(message.labels)
+    if not _can_lack(metric, labels):
+        raise BadSnapshot(f"a label that {metric} does not have")
+    reason = message.reason[:LONGEST_TEXT] or NOT_MEASURED
+    return Absence(metric, reason, message.last_error[:LONGEST_TEXT], labels)
 
 
 def _can_lack(metric: str, labels: Labels) -> bool:
@@ -210,8 +243,8 @@ def alert_message(alert: Alert) -> pb.AlertTold:
         unit=alert.unit,
         since=alert.since,
         time=alert.time,
-        words=alert.text[:_LONGEST_TEXT],
-        remedy=alert.remedy[:_LONGEST_TEXT],
+        words=alert.text[:LONGEST_TEXT],
+        remedy=alert.remedy[:LONGEST_TEXT],
     )
 
 
@@ -226,22 +259,22 @@ def alert_of(message: pb.AlertTold) -> Alert:
     try:
         return Alert(
             rule=AlertRule(message.rule),
-            subject=message.subject[:_LONGEST_TEXT],
+            subject=message.subject[:LONGEST_TEXT],
             phase=Phase(message.phase),
             severity=Severity(message.severity),
             value=value,
             bound=bound,
-            unit=message.unit[:_LONGEST_TEXT],
+            unit=message.unit[:LONGEST_TEXT],
             since=message.since,
             time=message.time,
-            text=message.words[:_LONGEST_TEXT],
-            remedy=message.remedy[:_LONGEST_TEXT],
+            text=message.words[:LONGEST_TEXT],
+            remedy=message.remedy[:LONGEST_TEXT],
         )
     except ValueError as fault:
         raise BadSnapshot(str(fault)) from None
 
 
-def _progress_of(message: pb.ProgressTold) -> Progress:
+def progress_of(message: pb.ProgressTold) -> Progress:
     signs: dict[str, float | None] = {}
     for name in ("output", "processor", "storage", "network"):
         time = getattr(message, name) if message.HasField(name) else None

@@ -19,7 +19,7 @@ from lattice.features.telemetry.convert.batches import JobColumns, StoredBatch
 from lattice.features.telemetry.convert.stamps import points_of, series_points
 from lattice.features.telemetry.node.buffer import SampleRow
 from lattice.features.telemetry.node.job_settings import KnownStamps
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.features.telemetry.node.sender import SampleSender
 
 PATIENCE_S = 30.0

@@ -1,7 +1,8 @@
 """Answers servers that request a job's values, once or until the job ends; or its events.
 
-A slow server gets only the newest snapshot; one that is too many alerts behind is cut off. Times
-are by the servers' clock. The answer for a job that this node does not have is empty.
+A slow server gets only the newest snapshot; one that is too many alerts behind is cut off. A server
+that wants only alerts gets snapshots without readings, and few of them. Times are by the servers'
+clock. The answer for a job that this node does not have is empty.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from lattice.base.errors import NotFound
+from lattice.domain.alert import Judge
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 from lattice.features.telemetry.convert.run_events import events_message
+from lattice.features.telemetry.convert.snapshot_rows import SnapshotRows
 from lattice.features.telemetry.convert.snapshots import (
+    ALERTS_BEAT_S,
     BadSnapshot,
     SnapshotRequest,
     Want,
@@ -82,11 +86,7 @@ class MetricFeed:
         return self._message(run, before, now)
 
     def _message(self, run: JobRun, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
-        began, judge = self._store.began(run.identity), run.judge
-        message = node_snapshot_message(
-            began, before, now, judge.firing, judge.progress, judge.since
-        )
-        return _fitting(pb.LookTell(sight=message), now)
+        return _full_message(self._store.began(run.identity), run.judge, before, now)
 
     async def _until_left(self, session: Session, asked: SnapshotRequest) -> None:
         """Send until the job ends or the server closes its side."""
@@ -105,8 +105,9 @@ class MetricFeed:
     async def _follow(self, session: Session, asked: SnapshotRequest) -> None:
         while (run := self._store.find(asked.job_id, asked.started)) is None:
             await self._store.arrival()
-        follower = Follower()
+        follower = Follower(ALERTS_BEAT_S if asked.alerts_only else 0.0)
         follower.pair = (run.before, run.now) if run.now is not None else None
+        snapshots = _SentSnapshots(self._store.began(run.identity), asked)
         run.followers.add(follower)
         try:
             while True:
@@ -116,7 +117,8 @@ class MetricFeed:
                     message = pb.LookTell(alert=alert_message(alert))
                     await session.send(message.SerializeToString())
                 if pair is not None:
-                    await session.send(self._message(run, *pair).SerializeToString())
+                    message = snapshots.message(run.judge, *pair)
+                    await session.send(message.SerializeToString())
                 if follower.lost and not follower.alerts:
                     count = MOST_ALERTS + follower.lost
                     _log.warning("job %d: a server is %d alerts behind", asked.job_id, count)
@@ -131,9 +133,40 @@ class MetricFeed:
         await session.send(pb.LookTell(over=True).SerializeToString(), last=True)
 
 
+class _SentSnapshots:
+    """The snapshots of one stream, in the form that its server asked for."""
+
+    def __init__(self, began: float, asked: SnapshotRequest) -> None:
+        self._began = began
+        self._asked = asked
+        self._rows = SnapshotRows()
+        self._sent: JobSnapshot | None = None
+
+    def message(self, judge: Judge, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
+        """Build the message of a snapshot, which must be sent."""
+        if self._asked.alerts_only:
+            alive = JobSnapshot(now.identity, now.time, now.resolution_s, ())
+            return _full_message(self._began, judge, None, alive)
+        sent, self._sent = self._sent, now
+        # After one that was left out, or a step of the clock, the server lacks the one before.
+        if self._asked.rows and sent is not None and before is sent:
+            row = self._rows.message(now, judge.firing, judge.progress, judge.since)
+            if row.ByteSize() <= LARGEST_MESSAGE_BYTES:
+                return row
+            self._rows = SnapshotRows()
+        return _full_message(self._began, judge, before, now)
+
+
 async def _drain(session: Session) -> None:
     while await session.receive() is not None:
         pass
+
+
+def _full_message(
+    began: float, judge: Judge, before: JobSnapshot | None, now: JobSnapshot
+) -> pb.LookTell:
+    message = node_snapshot_message(began, before, now, judge.firing, judge.progress, judge.since)
+    return _fitting(pb.LookTell(sight=message), now)
 
 
 def _fitting(message: pb.LookTell, now: JobSnapshot) -> pb.LookTell:

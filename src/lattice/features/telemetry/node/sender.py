@@ -21,7 +21,7 @@ from lattice.base.errors import (
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 
 _log = logging.getLogger(__name__)
 

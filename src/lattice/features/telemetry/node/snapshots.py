@@ -30,11 +30,14 @@ SnapshotPair: TypeAlias = tuple[JobSnapshot | None, JobSnapshot]
 class Follower:
     """Data for one server that is not sent yet: the newest snapshot, and up to 256 alerts.
 
-    A follower with more alerts is cut off: a server that asks again gets the current state.
+    A follower with more alerts is cut off: a server that asks again gets the current state. With
+    `every_s` it gets a snapshot no more often than that, and whenever there are alerts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = 0.0) -> None:
         self.pair: SnapshotPair | None = None
+        self._every_s = every_s
+        self._taken_time = 0.0
         self.alerts: list[Alert] = []
         self.lost = 0
         """Alerts beyond the bound; the follower is cut off if there are any."""
@@ -46,11 +49,14 @@ class Follower:
         room = 0 if self.lost else MOST_ALERTS - len(self.alerts)
         self.alerts += alerts[:room]
         self.lost += len(alerts[room:])
-        self.changed.set()
+        if alerts or pair[1].time >= self._taken_time + self._every_s:
+            self.changed.set()
 
     def take(self) -> tuple[SnapshotPair | None, tuple[Alert, ...]]:
         """Return the newest snapshot unless it was taken already, and the alerts."""
         taken = self.pair, tuple(self.alerts)
+        if self.pair is not None:
+            self._taken_time = self.pair[1].time
         self.pair = None
         self.alerts.clear()
         self.changed.clear()

@@ -8,7 +8,6 @@ reported back when it answers. An alert is reported once, even after lost messag
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,14 +28,16 @@ from lattice.domain.node_snapshot import (
 )
 from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion
 from lattice.domain.telemetry import ModeOf
+from lattice.features.telemetry.convert.snapshot_rows import SnapshotReader
 from lattice.features.telemetry.convert.snapshots import (
+    ALERTS_BEAT_S,
     AgentNews,
     BadSnapshot,
     SnapshotRequest,
     Want,
-    news_of,
     opening_bytes,
 )
+from lattice.features.telemetry.service.node_news import FollowedNews
 from lattice.observe.node_questions import (
     OTHER_RUN,
     NoAnswer,
@@ -45,10 +46,8 @@ from lattice.observe.node_questions import (
     stream_question,
 )
 from lattice.observe.node_stream import NodeStream, SharedStreams
-from lattice.wire.conduit import Conduit
+from lattice.wire.conduit import Conduit, patient_conduit
 
-MOST_BEHIND = 1_000
-"""Messages that wait for one follower."""
 MOST_ALERTS = 256
 """Per node."""
 _TOO_MANY = "it tells of more alerts than there can be"
@@ -64,8 +63,15 @@ def question(
     *,
     session: str = "",
     resume: bool = False,
+    alerts_only: bool = False,
 ) -> StreamQuestion:
-    request = SnapshotRequest(attempt.allocation.job_id, want, started_s(attempt))
+    request = SnapshotRequest(
+        attempt.allocation.job_id,
+        want,
+        started_s(attempt),
+        rows=want is Want.FOLLOW,
+        alerts_only=alerts_only,
+    )
     return stream_question(
         signer,
         StreamKind.METRICS,
@@ -95,67 +101,21 @@ class Means:
     patience: Callable[[float], float] = two_missed
 
 
-class FollowedNews:
-    """The queue of one follower over all nodes. It is bounded, and alerts are never dropped.
-
-    `lost` counts dropped measurements.
-    """
-
-    def __init__(self, most: int = MOST_BEHIND, on_lost: Callable[[], None] = lambda: None) -> None:
-        self._on_lost = on_lost
-        self._most = most
-        self._waiting: deque[NodeNews] = deque()
-        self._came = asyncio.Event()
-        self.lost = 0
-
-    def give(self, news: NodeNews) -> None:
-        """Add news. A full queue drops its oldest measurement, and nothing else."""
-        if len(self._waiting) >= self._most:
-            oldest = next((each for each in self._waiting if isinstance(each, NodeMeasured)), None)
-            if oldest is not None:
-                self._waiting.remove(oldest)
-                self._note_lost()
-            elif isinstance(news, NodeMeasured):
-                self._note_lost()
-                return
-            elif isinstance(news, NodeAlert):
-                self._forget_older(news)
-        self._waiting.append(news)
-        self._came.set()
-
-    def _note_lost(self) -> None:
-        self.lost += 1
-        self._on_lost()
-
-    def _forget_older(self, news: NodeAlert) -> None:
-        """Remove an older entry of the same alert."""
-        for each in self._waiting:
-            if (
-                isinstance(each, NodeAlert)
-                and each.node == news.node
-                and each.alert.key == news.alert.key
-            ):
-                self._waiting.remove(each)
-                return
-
-    def __aiter__(self) -> FollowedNews:
-        return self
-
-    async def __anext__(self) -> NodeNews:
-        while not self._waiting:
-            self._came.clear()
-            await self._came.wait()
-        return self._waiting.popleft()
-
-
 class NodeFollow(NodeStream):
     """The live stream of one node for one attempt."""
 
     def __init__(
-        self, attempt: JobAttempt, node: str, means: Means, turn: asyncio.Semaphore
+        self,
+        attempt: JobAttempt,
+        node: str,
+        means: Means,
+        turn: asyncio.Semaphore,
+        *,
+        alerts_only: bool,
     ) -> None:
         """`turn` is held while a connection is opened."""
         super().__init__(node, means.nodes, turn)
+        self._alerts_only = alerts_only
         self.followers: list[FollowedNews] = []
         self._attempt = attempt
         self._means = means
@@ -193,6 +153,10 @@ class NodeFollow(NodeStream):
         self._anew = True
         self._early.clear()
 
+    def conduit(self) -> Conduit:
+        """The server's end of a session: a job of a thousand nodes has a thousand of them."""
+        return patient_conduit()
+
     def pause_s(self, failures: int) -> float:
         """Return a longer pause once the job's processes have left the node."""
         return _OVER_PAUSE_S if self._over else super().pause_s(failures)
@@ -201,15 +165,21 @@ class NodeFollow(NodeStream):
         """Return the request for the node's measurements and alerts from now on."""
         means = self._means
         return question(
-            means.signer, self._attempt, self.node, Want.FOLLOW, session=session, resume=resume
+            means.signer,
+            self._attempt,
+            self.node,
+            Want.FOLLOW,
+            session=session,
+            resume=resume,
+            alerts_only=self._alerts_only,
         )
 
     async def read(self, conduit: Conduit) -> None:
         """Process the node's messages until its last."""
-        job_id = self._attempt.allocation.job_id
+        reader = SnapshotReader(self.node, self._attempt.allocation.job_id)
         while (message := await self._received(conduit)) is not None:
             try:
-                news = news_of(bytes(message), self.node, job_id)
+                news = reader.news(bytes(message))
             except BadSnapshot as error:
                 raise NoAnswer(str(error)) from None
             await self._take(news)
@@ -229,7 +199,8 @@ class NodeFollow(NodeStream):
     def _interval_s(self) -> float:
         # The longer of both: after a switch the node still samples at the old interval.
         usual = self._means.modes(self._attempt.allocation.ref).interval_s
-        return max(usual, self._snapshot.now.resolution_s) if self._snapshot else usual
+        measured_s = self._snapshot.now.resolution_s if self._snapshot else 0.0
+        return max(usual, measured_s, ALERTS_BEAT_S if self._alerts_only else 0.0)
 
     async def _take(self, news: AgentNews | None) -> None:
         if isinstance(news, NodeMeasured):
@@ -325,11 +296,14 @@ class NodeFollow(NodeStream):
 
 
 class NodeFollows:
-    """Every node with a follower, now or a moment ago."""
+    """Every node with a follower, now or a moment ago.
+
+    Whoever wants only alerts shares a stream with measurements if there is one.
+    """
 
     def __init__(self, means: Means, *, idle_s: float = _IDLE_S) -> None:
         self._means = means
-        self._streams: SharedStreams[tuple[str, int, str], NodeFollow] = SharedStreams(idle_s)
+        self._streams: SharedStreams[tuple[str, int, str, bool], NodeFollow] = SharedStreams(idle_s)
         self.aclose = self._streams.aclose
 
     @property
@@ -337,12 +311,23 @@ class NodeFollows:
         return self._streams.open
 
     @contextmanager
-    def joined(self, attempt: JobAttempt, node: str, follower: FollowedNews) -> Iterator[None]:
+    def joined(
+        self,
+        attempt: JobAttempt,
+        node: str,
+        follower: FollowedNews,
+        *,
+        alerts_only: bool = False,
+    ) -> Iterator[None]:
         """Send the follower this node's news while the context lasts."""
-        key = (attempt.allocation.ref, attempt.attempt.number, node)
+        here = attempt.allocation.ref, attempt.attempt.number, node
+        alerts_only = alerts_only and (*here, False) not in self._streams
+        key = (*here, alerts_only)
 
         def make() -> NodeFollow:
-            return NodeFollow(attempt, node, self._means, self._streams.turns)
+            return NodeFollow(
+                attempt, node, self._means, self._streams.turns, alerts_only=alerts_only
+            )
 
         with self._streams.used(key, make) as follow:
             follow.join(follower)

@@ -165,10 +165,10 @@ class _StampedLayout:
 
     def _fault(self, values: Sequence[float], fine: Sequence[bool]) -> str:
         """Why the first of the refused values is refused."""
-        place = fine.index(False)
-        series = self._declared.series[place]
+        index = fine.index(False)
+        series = self._declared.series[index]
         if series.fault:
             return series.fault
-        if not 0.0 <= values[place] <= series.most:
+        if not 0.0 <= values[index] <= series.most:
             return f"a value that {series.metric} can't have"
         return OUTSIDE

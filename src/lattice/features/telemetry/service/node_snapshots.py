@@ -17,11 +17,11 @@ from lattice.domain.run_events import NodeEvents
 from lattice.features.telemetry.convert.run_events import events_of
 from lattice.features.telemetry.convert.snapshots import Want, news_of
 from lattice.features.telemetry.service.node_follow import (
-    FollowedNews,
     Means,
     NodeFollows,
     question,
 )
+from lattice.features.telemetry.service.node_news import FollowedNews
 from lattice.observe.node_questions import (
     OTHER_RUN,
     NoAnswer,
@@ -97,12 +97,16 @@ class AgentSnapshots:
         return tuple(own)
 
     @asynccontextmanager
-    async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:
+    async def follow(
+        self, attempt: JobAttempt, *, alerts_only: bool = False
+    ) -> AsyncIterator[AsyncIterator[NodeNews]]:
         """Yield the news of all its nodes, as a `FollowedNews`."""
         followed = FollowedNews(on_lost=self._note_lost)
         async with AsyncExitStack() as stack:
             for node in nodes_of(attempt):
-                stack.enter_context(self._follows.joined(attempt, node, followed))
+                stack.enter_context(
+                    self._follows.joined(attempt, node, followed, alerts_only=alerts_only)
+                )
             yield followed
 
     def _note_lost(self) -> None:

@@ -19,7 +19,7 @@ from lattice.domain.measured import (
     shown_of,
     summed,
 )
-from lattice.domain.metric import Absence, MetricReading
+from lattice.domain.metric import Absence
 from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.watch.model import NodeFigures, WatchFigure, WatchMeasured, moment
 
@@ -40,7 +40,6 @@ class WatchFigures:
     def __init__(self, metrics: tuple[Shown, ...], node_count: int) -> None:
         self.node_count = node_count
         self._metrics = tuple(dict.fromkeys(metrics))
-        self._series = frozenset(SHOWN[each].series for each in metrics)
         self._new: dict[str, NodeSnapshot] = {}
         self._parts: dict[str, dict[Shown, _Part]] = {}
         self._reasons: dict[Shown, WatchFigure] = {}
@@ -75,13 +74,10 @@ class WatchFigures:
         )
 
     def _of_node(self, snapshot: NodeSnapshot) -> NodeFigures:
-        now = self._apart(snapshot.now)
-        before = self._apart(snapshot.before) if snapshot.before is not None else None
         parts = self._parts[snapshot.node] = {}
         figures = []
         for metric in self._metrics:
-            series = SHOWN[metric].series
-            figure, part = _figure(metric, before[series] if before else None, now[series])
+            figure, part = _figure(metric, snapshot.before, snapshot.now)
             figures.append(figure)
             if part is not None:
                 parts[metric] = part
@@ -90,19 +86,6 @@ class WatchFigures:
         return NodeFigures(
             node=snapshot.node, time=moment(snapshot.now.time), figures=tuple(figures)
         )
-
-    def _apart(self, snapshot: JobSnapshot) -> dict[str, JobSnapshot]:
-        """Split by series: one pass over all readings instead of several per metric."""
-        readings: dict[str, list[MetricReading]] = {each: [] for each in self._series}
-        for reading in snapshot.readings:
-            found = readings.get(reading.metric)
-            if found is not None:
-                found.append(reading)
-        identity, time, resolution_s = snapshot.identity, snapshot.time, snapshot.resolution_s
-        return {
-            series: JobSnapshot(identity, time, resolution_s, tuple(found))
-            for series, found in readings.items()
-        }
 
     def _summary(self, metric: Shown) -> WatchFigure:
         parts = [each[metric] for each in self._parts.values() if metric in each]

@@ -18,6 +18,7 @@ from lattice.domain.attempts import JobAttempt
 from lattice.domain.node_snapshot import (
     NodeAlert,
     NodeBack,
+    NodeLeftOut,
     NodeMeasured,
     NodeNews,
     NodeSnapshots,
@@ -48,6 +49,8 @@ _EVENTS_GATHER_S = 0.3
 """How long to wait for alerts of other nodes, so that a common event is one line."""
 _PAST_EVERY_S = 5.0
 _CURSOR_S = 1.0
+_LEFT_OUT_EVERY_S = 10.0
+"""How often dropped measurements are reported."""
 
 StreamedRecord: TypeAlias = tuple[WatchRecord, str]
 """A record, and the cursor after it if there is one."""
@@ -92,6 +95,9 @@ class WatchRun:
         self._listening: asyncio.Task[None] | None = None
         self._began: float | None = None
         self._wake = asyncio.Event()
+        self._left_out = 0
+        """Measurements that were dropped before they came here, and are not reported yet."""
+        self._left_out_due = 0.0
         self._figures_due = 0.0
         self._events_due: float | None = None
         self._past_due = 0.0
@@ -138,6 +144,9 @@ class WatchRun:
         records = self._events(now)
         if self._query.alerts_only:
             return records
+        if self._left_out and now >= self._left_out_due:
+            records.append(self._left_out_note())
+            self._left_out, self._left_out_due = 0, now + _LEFT_OUT_EVERY_S
         if asyncio.get_running_loop().time() >= self._figures_due:
             measured = self._figures.drained()
             records += [measured] if measured is not None else []
@@ -195,7 +204,8 @@ class WatchRun:
         self._listening = asyncio.create_task(self._listen(attempt), name="watch nodes")
 
     async def _listen(self, attempt: JobAttempt) -> None:
-        async with self._sources.looks.follow(attempt) as news:
+        following = self._sources.looks.follow(attempt, alerts_only=self._query.alerts_only)
+        async with following as news:
             async for each in news:
                 self._take(each)
 
@@ -211,6 +221,8 @@ class WatchRun:
             ledger.silent(news.silence, now)
         elif isinstance(news, NodeBack):
             ledger.back(news.node, news.gone_s, now)
+        elif isinstance(news, NodeLeftOut):
+            self._left_out += news.count
         else:
             self._figures.drop(news.node)
             ledger.over(news.node, now)
@@ -324,6 +336,12 @@ class WatchRun:
     @property
     def _now(self) -> float:
         return self._sources.clock.now().timestamp()
+
+    def _left_out_note(self) -> WatchNote:
+        text = (
+            f"{self._left_out} older measurements were left out: this server was too slow for them."
+        )
+        return WatchNote(kind=WatchNoteKind.LEFT_OUT, time=self._sources.clock.now(), words=text)
 
     def _note(self, kind: WatchNoteKind) -> WatchNote:
         text = {

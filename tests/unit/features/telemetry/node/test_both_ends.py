@@ -19,7 +19,7 @@ from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.feed import MetricFeed
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.features.telemetry.node.sender import Sending
 from lattice.features.telemetry.service.node_follow import Means
 from lattice.features.telemetry.service.node_snapshots import AgentSnapshots

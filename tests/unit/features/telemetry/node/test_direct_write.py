@@ -17,7 +17,7 @@ from lattice.features.telemetry.convert.stamps import stamps_of
 from lattice.features.telemetry.node.buffer import Layouts, SampleRow
 from lattice.features.telemetry.node.direct_write import PATIENCE_S, DirectIntake, WriteRoute
 from lattice.features.telemetry.node.job_settings import KnownStamps
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.sample_guard import SampleGuard
 from lattice.features.telemetry.service.sample_writer import SampleWriting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,10 +18,10 @@ from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.run_events import RunEvent, RunEventKind
 from lattice.features.telemetry.convert.run_events import events_of
+from lattice.features.telemetry.convert.snapshot_rows import SnapshotReader
 from lattice.features.telemetry.convert.snapshots import (
     SnapshotRequest,
     Want,
-    news_of,
     opening_bytes,
 )
 from lattice.features.telemetry.node.feed import MetricFeed
@@ -46,6 +47,8 @@ class Server:
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
+        self.forms: list[str | None] = []
+        self._reader = SnapshotReader("n1", 7)
         self.last = False
         self.ready = asyncio.Event()
         self.ready.set()
@@ -55,7 +58,8 @@ class Server:
         assert not self.last
         await self.ready.wait()
         assert len(payload) <= LARGEST_MESSAGE_BYTES
-        self.heard.append(news_of(payload, "n1", 7))
+        self.forms.append(pb.LookTell.FromString(payload).WhichOneof("tell"))
+        self.heard.append(self._reader.news(payload))
         self.last = last
 
     def try_send(self, payload: bytes) -> bool:  # noqa: ARG002 - the port
@@ -72,12 +76,14 @@ class Server:
         ]
 
 
-def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, asyncio.Task[None]]:
+def asking(
+    node: Node, want: Want, *, started: float = BEGAN, **form: bool
+) -> tuple[Server, asyncio.Task[None]]:
     async def nap(seconds: float) -> None:
         await node.pass_s(seconds)
 
     feed, server = MetricFeed(node.sights, node.sampling, sleep=nap), Server()
-    opening = opening_bytes(SnapshotRequest(7, want, started))
+    opening = opening_bytes(SnapshotRequest(7, want, started, **form))
     return server, asyncio.create_task(feed(server, opening))
 
 
@@ -340,3 +346,66 @@ async def test_a_rules_defect_keeps_no_sample_from_being_taken() -> None:
         node.judges[0].see = lambda *_: 1 / 0  # type: ignore[assignment,method-assign]
         await node.pass_s(31)
     assert node.heard.moments() == [1, 30]
+
+
+@pytest.mark.spec("WATCH-1")
+async def test_a_server_that_reads_rows_gets_them_after_the_first() -> None:
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(2)
+        server, task = asking(node, Want.FOLLOW, rows=True)
+        await settle()
+        await node.pass_s(3)
+        node.judges[0].next = (ALERT,)
+        await node.pass_s(1)
+        node.jobs.end(job_of())
+        await until(task.done)
+        await task
+    assert server.forms == ["sight", "row", "row", "row", "alert", "row", "over"]
+    assert server.moments == [2, 3, 4, 5, 6]
+    measured = [each.snapshot for each in server.heard if isinstance(each, NodeMeasured)]
+    for before, now in pairwise(measured):
+        assert now.before is before.now
+        (processor,) = shown_of(Shown.CPU_UTILIZATION, now.before, now.now)
+        assert isinstance(processor, ShownValue)
+        assert processor.value == pytest.approx(100.0)
+
+
+@pytest.mark.spec("WATCH-1")
+async def test_after_a_snapshot_that_was_left_out_the_next_is_whole() -> None:
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(2)
+        server, task = asking(node, Want.FOLLOW, rows=True)
+        await settle()
+        await node.pass_s(1)
+        server.ready.clear()
+        await node.pass_s(3)
+        server.ready.set()
+        await settle()
+        await node.pass_s(1)
+        node.jobs.end(job_of())
+        await until(task.done)
+    assert server.forms == ["sight", "row", "row", "sight", "row", "over"]
+    assert server.moments == [2, 3, 4, 6, 7]
+    measured = [each.snapshot for each in server.heard if isinstance(each, NodeMeasured)]
+    assert [each.before.time - T0 for each in measured] == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.spec("WATCH-2")
+async def test_a_server_that_wants_only_alerts_gets_no_readings() -> None:
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(2)
+        server, task = asking(node, Want.FOLLOW, rows=True, alerts_only=True)
+        await settle()
+        await node.pass_s(9)
+        node.judges[0].next = (ALERT,)
+        await node.pass_s(31)
+        node.jobs.end(job_of())
+        await until(task.done)
+    assert server.forms == ["sight", "alert", "sight", "sight", "over"]
+    assert server.moments == [2, 12, 42]
+    sights = [each.snapshot for each in server.heard if isinstance(each, NodeMeasured)]
+    assert not any(each.now.readings or each.before for each in sights)
+    assert all(each.judged_since is not None for each in sights)

@@ -13,7 +13,7 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch, batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
-from lattice.features.telemetry.node.outgoing import OutgoingRows
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.features.telemetry.node.sender import Sending
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async

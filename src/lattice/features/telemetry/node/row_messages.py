@@ -6,14 +6,17 @@ before, and the metric store itself, get columns with the names in every batch.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from sys import byteorder
 from typing import TypeAlias
 
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import JobColumns, add_labels, batch_message
+from lattice.features.telemetry.convert.batches import (
+    JobColumns,
+    add_labels,
+    batch_message,
+    little_endian,
+)
 from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_SERIES
 from lattice.features.telemetry.node.buffer import Layout, SampleRow, columns_of
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -97,17 +100,9 @@ class DeclaredNames:
 
 
 def _add(message: pb.SampleRows, number: int, row: SampleRow) -> None:
-    late_ms = _little_endian(row.late_ms) if any(row.late_ms) else b""
-    values = _little_endian(row.values)
+    late_ms = little_endian(row.late_ms) if any(row.late_ms) else b""
+    values = little_endian(row.values)
     message.rows.add(layout=number, time_ms=row.time_ms, values=values, late_ms=late_ms)
-
-
-def _little_endian(numbers: array[float] | array[int]) -> bytes:
-    if byteorder == "little":
-        return numbers.tobytes()
-    swapped = numbers[:]
-    swapped.byteswap()
-    return swapped.tobytes()
 
 
 def _row_bytes(row: SampleRow) -> int:
