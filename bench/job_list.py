@@ -113,7 +113,7 @@ async def made_up(lab: Lab, folder: Path) -> MadeUpCommands:
 
 async def figures(lab: Lab, commands: SlurmCommands, name: str, pauses: LoopPauses) -> list[Figure]:
     rest = SlurmRest(f"unix:{lab.slurm.files.rest_socket}")
-    reader = SlurmReader(account="root")
+    reader = SlurmReader(account="root", commands_user="root")
     scheduler = SlurmScheduler(rest, commands, Vclusters(), SystemClock(), 1.0, reader=reader)
     polls = asyncio.create_task(scheduler.run())
     try:

@@ -32,7 +32,6 @@ FIRST_CARD = 40
 
 
 IN_VM = pytest.param(VirtualGuest, id="vm", marks=[pytest.mark.vm, pytest.mark.timeout(600)])
-KINDS = [pytest.param(NamespaceGuest, id="namespace", marks=pytest.mark.story), IN_VM]
 
 
 @contextmanager
@@ -80,7 +79,9 @@ def values(answer: dict[str, Any], metric: str) -> set[float]:
 
 
 @pytest.mark.spec("SRC-3", "SLICE-1", "SLICE-2")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(NamespaceGuest, id="namespace", marks=pytest.mark.story), IN_VM]
+)
 def test_a_job_in_a_slice_is_measured_in_its_guest_alone(
     lab: Lab, alice: Person, kind: type[SliceGuest]
 ) -> None:

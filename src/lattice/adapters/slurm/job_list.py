@@ -1,9 +1,9 @@
 """`JobList`: the jobs of slurmctld, from slurmrestd or from `squeue`, whichever costs less.
 
 slurmrestd answers "nothing changed" for almost nothing, and its records lack nothing. But its list
-takes 2 ms a job. So from some thousand jobs on, `squeue` prints the list. What a row lacks (which
-GPUs a job has, how long it was suspended) is then read from slurmrestd by the job's id, for a while
-after each reading. Until then it counts as unknown.
+takes 2 ms a job. So from some thousand jobs on, `squeue` prints the list. Its rows lack which GPUs
+a job has, and how long it was suspended. After each reading that is read from slurmrestd for a
+while, by the jobs' ids. Until then it counts as unknown.
 
 `squeue` runs as the user of this process. If Slurm hides jobs from that user, it is not used.
 """

@@ -81,7 +81,7 @@ class SlurmReader:
     account: str = ""
     """As which slurmrestd reads."""
     commands_user: str = ""
-    """As whom Slurm's commands run; empty: the same."""
+    """As whom Slurm's commands run."""
     job_list: JobListSource = JobListSource.AUTO
 
 
@@ -121,25 +121,7 @@ class SlurmScheduler:
         self.job_files = SlurmJobFiles(commands, rest, dialects)
         self.accounting = SlurmAccounting(commands, rest, dialects)
         self.controller_clock = controller_clock = ControllerClock(rest, clock)
-        polled_jobs: Polled[Allocation] = Polled(
-            rest,
-            dialects,
-            clock,
-            controller_clock,
-            name="jobs",
-            decode=self._job,
-            restless=lambda job: job.state.waiting,
-        )
-        self.jobs = JobList(
-            polled_jobs,
-            commands,
-            SlurmSite(commands, reader.commands_user or reader.account),
-            rest,
-            dialects,
-            clock,
-            lambda: self._placing,
-            reader.job_list,
-        )
+        self.jobs = self._job_list(rest, SlurmSite(commands, reader.commands_user), reader.job_list)
         self.nodes: Polled[Node] = Polled(
             rest,
             dialects,
@@ -165,6 +147,27 @@ class SlurmScheduler:
         """Current errors, by part, such as jobs or nodes."""
         self._answered_at_s: dict[str, float] = {}
         """When each part was last read."""
+
+    def _job_list(self, rest: SlurmRest, site: SlurmSite, source: JobListSource) -> JobList:
+        polled: Polled[Allocation] = Polled(
+            rest,
+            self.dialects,
+            self._clock,
+            self.controller_clock,
+            name="jobs",
+            decode=self._job,
+            restless=lambda job: job.state.waiting,
+        )
+        return JobList(
+            polled,
+            self._commands,
+            site,
+            rest,
+            self.dialects,
+            self._clock,
+            lambda: self._placing,
+            source,
+        )
 
     @property
     def cluster_name(self) -> str:
