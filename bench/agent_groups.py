@@ -65,7 +65,8 @@ class SlurmJobs:
         self._made: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, job: int, processes: int) -> None:
+    def groups(self, job: int) -> str:
+        """The groups of a job, made if they are not there, for `JOIN`."""
         uid = pwd.getpwnam(OWNER).pw_uid
         if _V2:
             top = _CGROUP / "system.slice" / f"{NODE}_slurmstepd.scope"
@@ -76,7 +77,10 @@ class SlurmJobs:
                 top = _CGROUP / tree / f"slurm_{NODE}"
                 task = ("task_0",) if tree != "freezer" else ()
                 leaves.append(self._group(top, f"uid_{uid}", f"job_{job}", "step_0", *task))
-        joined = " ".join(str(each / "cgroup.procs") for each in leaves)
+        return " ".join(str(each / "cgroup.procs") for each in leaves)
+
+    def start(self, job: int, processes: int) -> None:
+        joined = self.groups(job)
         sleep = [*become(OWNER), "sleep", "infinity"]
         for _ in range(processes):
             words = ["/bin/sh", "-c", JOIN, "join", joined, *sleep]
