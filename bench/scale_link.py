@@ -8,6 +8,9 @@ own TLS connection, its own link and pings, to replicas that publish every link 
 with the replicas, so a relink takes as long as the work of both: each side has its own figure of
 processor time. Each round has replicas and agents of its own.
 
+`--alone` needs no lab: one replica with its state in memory, and what an idle link costs it. Agents
+have no other replica for a standby connection.
+
 One JSON line a figure. Figures for 10 000 nodes are straight lines through the measured ones.
 """
 
@@ -31,6 +34,7 @@ from bench.measuring import Part, allow_many_files, processor_s, quiet, resident
 from lab.laboratory import Lab
 from lattice.adapters.etcd.members import EtcdTls
 from lattice.adapters.etcd.store import open_etcd
+from lattice.domain.state import StateStore
 from tests.integration.link.site import Agent, Server, Site
 
 ROUNDS = 7
@@ -39,6 +43,7 @@ SETTLE_S, IDLE_S = 25.0, 30.0
 """Until every agent has made its standby connection, and as long as the rarest ping is apart."""
 TARGET = 10_000
 RELINK_GOAL_S = 5.0
+IDLE_GOAL_US, MEMORY_GOAL_KIB = 50.0, 100.0
 _REPORT_S = 0.05
 _LINKED_WITHIN_S = 180.0
 _FORGOTTEN_S = 20.0
@@ -46,11 +51,13 @@ _FORGOTTEN_S = 20.0
 
 
 async def replica(folder: Path, name: str, *etcd: str) -> None:
-    """Reports how many links it holds and has published."""
-    endpoints, files = etcd[:-3], [Path(each) for each in etcd[-3:]]
+    """Reports how many links it holds and has published. Without an etcd its state is in memory."""
     site = Site(folder)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_etcd(endpoints, EtcdTls(*files), site.clock))
+        store: StateStore | None = None
+        if etcd:
+            endpoints, tls = etcd[:-3], EtcdTls(*map(Path, etcd[-3:]))
+            store = await stack.enter_async_context(open_etcd(endpoints, tls, site.clock))
         server = Server(site, name, store=store)
         await server.start()
         while True:
@@ -150,6 +157,36 @@ def _measure(replicas: Sequence[Part], crowds: Sequence[Part], count: int) -> Ro
     )
 
 
+def alone(count: int, rounds: int) -> int:
+    """What an idle link costs a replica."""
+    idle_us, memory_kib = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            Site(Path(folder))
+            made = Part("bench.scale_link", "--role", "replica", folder, "a")
+            stack.callback(made.end)
+            made.until(bool, 60)
+            role = ("--role", "agents", folder, "s", "0", str(count), str(made.last["port"]))
+            crowd = Part("bench.scale_link", *role)
+            stack.callback(crowd.end)
+            crowd.until(bool, 60)
+            empty_kb = resident_kb(made.process.pid)
+            crowd.tell("go")
+            _until_published([made], count)
+            time.sleep(SETTLE_S)
+            memory_kib.append((resident_kb(made.process.pid) - empty_kb) / count)
+            used_s = _used_s([made])
+            time.sleep(IDLE_S)
+            idle_us.append((_used_s([made]) - used_s) / IDLE_S / count * 1e6)
+    shown = [
+        measured("a link alone: processor, idle", "µs/s", idle_us, at_most=IDLE_GOAL_US),
+        measured("a link alone: memory", "KiB", memory_kib, at_most=MEMORY_GOAL_KIB),
+    ]
+    for figure in shown:
+        figure.print(rounds=rounds, links=count, load=load(), cores=os.cpu_count())
+    return 0 if all(each.ok is not False for each in shown) else 1
+
+
 def _used_s(parts: Sequence[Part]) -> float:
     return sum(processor_s(each.process.pid) for each in parts)
 
@@ -230,6 +267,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.scale_link", description=__doc__)
     parser.add_argument("--agents", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="7 for a result")
+    parser.add_argument("--alone", action="store_true", help="one replica, without the lab")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("given", nargs="*", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -240,6 +278,8 @@ def main() -> int:
         quiet()
         asyncio.run(globals()[asked.role](Path(asked.given[0]), *asked.given[1:]))
         return 0
+    if asked.alone:
+        return alone(asked.agents, asked.rounds)
     lab = Lab("benchlink", parts=("etcd",))
     try:
         lab.up()
