@@ -20,7 +20,7 @@ from lattice.domain.allocation import State
 from lattice.domain.metric import CATALOGUE, Provenance, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import StoredBatch, Unpacked, batch_of
-from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_SERIES
+from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_ROWS, MOST_SERIES
 from lattice.features.telemetry.node.buffer import SampleRow, SeriesKey
 from lattice.features.telemetry.node.row_messages import LARGEST_BYTES, DeclaredNames, OutgoingRows
 from lattice.features.telemetry.service.node_series import NodeSeries
@@ -345,6 +345,18 @@ def test_every_message_fits_on_the_wire() -> None:
         seen += [each.layout for each in message.rows]
     assert len(messages) > 1
     assert seen == list(range(8))
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_a_message_has_no_more_rows_than_a_server_reads_at_once(site: Site) -> None:
+    rows = [row(site, [1.0], at=-number / 1000) for number in range(MOST_ROWS + 3)]
+    names = DeclaredNames()
+    messages = list(names.messages(OutgoingRows(rows, lambda _: site.started)))
+    assert [len(each.rows) for each in messages] == [MOST_ROWS, 3]
+    messages[0].rows.extend(messages[1].rows)
+    told = await Node(site).give(messages[0])
+    assert (told.stored, told.refused) == (MOST_ROWS, 3)
+    assert told.reason == "of more rows than a message has"
 
 
 async def test_while_slurm_is_silent_nothing_is_stored_and_names_stay_declared(site: Site) -> None:

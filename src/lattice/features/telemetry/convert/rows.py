@@ -23,6 +23,8 @@ from lattice.wire.v1 import telemetry_pb2 as pb
 MOST_LAYOUTS = 1024
 MOST_SERIES = 16_384
 """Of all layouts of a node."""
+MOST_ROWS = 4096
+"""Of one message: what a server does at once is bounded."""
 FROM_NODES = frozenset(Provenance) - {Provenance.SLURM_ACCOUNTING, Provenance.UNAVAILABLE}
 _VALUE_BYTES = 8
 _NEVER = -1.0

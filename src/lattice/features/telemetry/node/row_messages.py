@@ -17,7 +17,7 @@ from lattice.features.telemetry.convert.batches import (
     batch_message,
     little_endian,
 )
-from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_SERIES
+from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_ROWS, MOST_SERIES
 from lattice.features.telemetry.node.buffer import Layout, SampleRow, columns_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 
@@ -74,7 +74,8 @@ class DeclaredNames:
             number = self._numbers.get(key)
             cost = _row_bytes(row) + (_layout_bytes(row.layout) if number is None else 0)
             is_full = number is None and not self._has_room(row.layout)
-            if message.rows and (is_full or size + cost > LARGEST_BYTES):
+            has_no_room = size + cost > LARGEST_BYTES or len(message.rows) >= MOST_ROWS
+            if message.rows and (is_full or has_no_room):
                 yield message
                 message, size = pb.SampleRows(lost_total=outgoing.lost_total), 0
             if is_full:

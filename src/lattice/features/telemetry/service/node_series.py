@@ -15,6 +15,7 @@ from lattice.domain.attempts import JobAttempt
 from lattice.features.telemetry.convert.batches import BadSamples
 from lattice.features.telemetry.convert.rows import (
     MOST_LAYOUTS,
+    MOST_ROWS,
     MOST_SERIES,
     DeclaredLayout,
     sample_count,
@@ -51,7 +52,10 @@ class NodeSeries:
         for declared in message.layouts:
             self._declare(declared, tally)
         parts, samples = [], 0
-        for number, rows in _together(message.rows, self._layouts):
+        tally.add(
+            sum(map(sample_count, message.rows[MOST_ROWS:])), "of more rows than a message has"
+        )
+        for number, rows in _together(message.rows[:MOST_ROWS], self._layouts):
             layout = self._layouts.get(number)
             if layout is None:
                 tally.add(sum(map(sample_count, rows)), "of series that were not declared")
