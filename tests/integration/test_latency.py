@@ -185,7 +185,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelperCounterLine
         eventually((folder / "socket").exists)
         events = [json.loads(each) for each in log.read_text().splitlines()]
         assert [each for each in events if each["event"] == "latency"], events
-        line = HelperCounterLine(folder / "socket", SystemClock())
+        line = HelperCounterLine(folder / "socket", SystemClock(), timeout_s=60.0)
         yield line
         line.close()
     finally:
