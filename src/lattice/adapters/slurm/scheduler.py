@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import AccountsReader
@@ -42,9 +42,10 @@ from lattice.domain.source import LIVE, Source
 from lattice.domain.vcluster import Vclusters
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-_INDEXED_IN_LOOP = 1_000
-"""Jobs; more are indexed in a thread."""
+_IN_LOOP = 1_000
+"""Jobs; longer lists are worked on in a thread."""
 _ACCOUNTS_EVERY_S = 60.0
 _TOPOLOGY_EVERY_S = 600.0
 _ORIGINS_EVERY_S = 1.0
@@ -66,12 +67,15 @@ class _JobIndex:
     async def update(self, read: Callable[[], tuple[Allocation, ...]]) -> None:
         """Apply what changed."""
         async with self._updating:
-            small = len(self.newest.allocations) <= _INDEXED_IN_LOOP
+            small = len(self.newest.allocations) <= _IN_LOOP
             records = read() if small else await in_few_threads(read)
-            if small and len(records) <= _INDEXED_IN_LOOP:
-                self.newest = self.newest.next(records)
-            else:
-                self.newest = await in_few_threads(self.newest.next, records)
+            self.newest = await _in_thread_if_long(self.newest.next, records)
+
+
+async def _in_thread_if_long(work: Callable[..., T], *lists: Sequence[Allocation]) -> T:
+    if max(map(len, lists)) <= _IN_LOOP:
+        return work(*lists)
+    return await in_few_threads(work, *lists)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +369,7 @@ class SlurmScheduler:
         before = self.jobs.records
         changed = await self.jobs.poll()
         if changed:
-            steady = await in_few_threads(steady_attempts, before, self.jobs.records)
+            steady = await _in_thread_if_long(steady_attempts, before, self.jobs.records)
             if steady is not None:
                 await self.jobs.replace_all(steady)
         self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
