@@ -137,7 +137,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
 async def test_a_node_that_never_answers_is_named_and_delays_nobody(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_streams, "_NO_OTHER_S", 0.1)
+    monkeypatch.setattr(query_streams, "_NO_OTHER_S", 1.0)
     records = await site.read(NODES - 1)
     assert sorted(nodes_of(records)) == sorted(
         f"n{number}" for number in range(1, NODES + 1) if number != 500
