@@ -50,8 +50,10 @@ class LogFile:
 class LogFeed:
     """One server's session with a node."""
 
-    def __init__(self, session: Session, opening: bytes, files: list[LogFile]) -> None:
-        assert json.loads(opening)["job_id"] == JOB
+    def __init__(
+        self, session: Session, opening: bytes, files: list[LogFile], job: int = JOB
+    ) -> None:
+        assert json.loads(opening)["job_id"] == job
         self._session = session
         self._files = files
 
