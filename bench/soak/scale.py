@@ -95,6 +95,8 @@ class Soak:
     figures: list[Figure] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    linked: int = 0
+    """So many links there must be."""
 
     def run(self) -> None:
         self._phase("nothing is linked", self.asked.phase_s / 2)
@@ -129,7 +131,7 @@ class Soak:
             crowd.tell("go")
             want = len(self._share(number))
             crowd.until(partial(_has_linked, want), _LINKED_WITHIN_S)
-            linked = sum(len(self._share(each)) for each in range(number + 1))
+            linked = self.linked = sum(len(self._share(each)) for each in range(number + 1))
             if number + 1 < len(self.crowds):
                 self._phase(f"{linked} linked, idle", self.asked.phase_s / 2)
         self._add("all linked from nothing after", time.monotonic() - begun, "s")
@@ -243,6 +245,10 @@ class Soak:
             links.append(sum(each.get("lattice_links_held", 0) for each in metrics.values()))
         after = self._use()
         self._phase_figures(name, before, after, viewers_there)
+        if links:
+            fewest = min(links)
+            self._judge(f"{name}: fewest links at once", fewest, "links", fewest >= self.linked,
+                        self.linked)  # fmt: skip
         if ages:
             self._judge(f"{name}: oldest answer of Slurm", max(ages), "s", max(ages) <= 5, 5)
         if pauses:

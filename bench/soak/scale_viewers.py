@@ -96,13 +96,13 @@ class Follower(Viewer):
                 self.began = True
                 if isinstance(record, LogBlock) and not record.unfinished:
                     for line in record.text.splitlines():
-                        self._take(line)
+                        self.take(line)
                 elif isinstance(record, LogGap):
                     self.gaps += 1
                 elif isinstance(record, LogNote) and not record.node:
                     self.reconnected += record.kind is NoteKind.RECONNECTED
 
-    def _take(self, line: str) -> None:
+    def take(self, line: str) -> None:
         node, _, number, *_ = line.split(" ")
         count, before = int(number), self.newest.get(node)
         self.lines += 1
