@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,24 +23,24 @@ from bench.ingest_nodes import catalogue
 from bench.simulated_logs import LogFeed, LogFile
 from bench.simulated_nodes import snapshot
 from bench.soak.scale_plan import Plan, PlannedJob
+from lattice.agent.linked_telemetry import LinkedTelemetry
 from lattice.base.errors import LatticeError
 from lattice.domain.alert import Progress
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Provenance
+from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import CarrierLost, Session, StreamKind
-from lattice.features.link.node.dialler import linked_channel
-from lattice.features.telemetry.convert.batches import JobColumns, SeriesColumn, batch_message
 from lattice.features.telemetry.convert.snapshots import Want, node_snapshot_message, opening_of
+from lattice.features.telemetry.node.buffer import SampleRow
+from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.wire.conduit import ConduitClosed
 from lattice.wire.v1 import telemetry_pb2 as pb
-from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
 from tests.integration.link.site import Agent, Site
 
 MEASURE_S = 30
 """How often what watchers see is measured, as an agent does in prod."""
 STARTS_A_SECOND = 40
 """Agents of one process: a site's agents don't start in one moment, and the machine is shared."""
-_SEND_WITHIN_S = 20.0
 _TRY_AGAIN_S = 2.0
 _REPORT_S = 1.0
 NUMBERED = "cpu_cores"
@@ -82,10 +83,12 @@ class ScaleNode:
         self.feeds: list[LogFeed] = []
         self._began = plan.began
         self._measured = measured
-        self._series = catalogue(name)
+        self._layout = tuple((*each, Provenance.HOST_LOCAL_PROBE) for each in catalogue(name))
+        self._identity = JobIdentity("", job.id, 0, plan.began)
         self._batches = 0
         serves = {StreamKind.LOGS: self._logs, StreamKind.METRICS: self._metrics}
         self.agent = Agent(site, name, addresses, seed=seed, serves=serves)
+        self._telemetry = LinkedTelemetry(self.agent.dialling, lambda: self.agent.keeper.line)
 
     @property
     def address(self) -> str:
@@ -127,14 +130,12 @@ class ScaleNode:
         self._batches += 1
         number = self._batches
         time_ms = int(time.time() * 1000)
-        columns = [
-            SeriesColumn(metric, labels, Provenance.HOST_LOCAL_PROBE, (float(number),))
-            for metric, labels in self._series
-        ]
-        batch = batch_message([JobColumns(self.job.id, self._began, (time_ms,), columns)], 0)
+        size = len(self._layout)
+        values, late_ms = array("d", [float(number)] * size), array("H", [0] * size)
+        row = SampleRow(self._identity, time_ms, self._layout, values, late_ms)
         while True:
             try:
-                stored = await self._store(batch)
+                stored = await self._telemetry.store(OutgoingRows([row], lambda _: self._began))
             except LatticeError:
                 sent.tries_failed += 1
                 await asyncio.sleep(_TRY_AGAIN_S)
@@ -145,13 +146,6 @@ class ScaleNode:
             if stored.stored:
                 sent.acknowledged.setdefault(self.name, []).append(number)
             return
-
-    async def _store(self, batch: pb.SampleBatch) -> pb.StoredSamples:
-        # The one place that knows how samples go: by an rpc for each batch.
-        async with linked_channel(self.agent.dialling, self.address) as channel:
-            stub: Any = MetricIntakeStub(channel)
-            answer: pb.StoredSamples = await stub.StoreSamples(batch, timeout=_SEND_WITHIN_S)
-        return answer
 
 
 class Measured:
