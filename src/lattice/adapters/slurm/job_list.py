@@ -40,6 +40,8 @@ _TIMEOUT_S = 15.0
 _REST_SHARE = 10
 _SQUEUE_SHARE = 2
 """Most of its cost is not slurmctld's."""
+_SQUEUE_LEAST_S = 2.0
+"""Each reading has every job, so it costs the server too."""
 _DETAILS_S = 0.5
 
 
@@ -95,6 +97,11 @@ class JobList:
     def share(self) -> int:
         """A reading may take this part of the time."""
         return _SQUEUE_SHARE if self._by_squeue else _REST_SHARE
+
+    @property
+    def least_interval_s(self) -> float:
+        """So long at least from one reading to the next."""
+        return _SQUEUE_LEAST_S if self._by_squeue else 0.0
 
     async def poll(self) -> bool:
         """Read once; True if the list may have changed. Raises `Unavailable`."""

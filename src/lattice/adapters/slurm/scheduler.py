@@ -351,7 +351,9 @@ class SlurmScheduler:
             return self._poll_interval_s
         # Polling takes a part of the time at most: a long list is read less often.
         cost_s = self.jobs.last_cost_s
-        self._interval_s = max(self._poll_interval_s, self.jobs.share * cost_s)
+        self._interval_s = max(
+            self._poll_interval_s, self.jobs.least_interval_s, self.jobs.share * cost_s
+        )
         return self._interval_s - cost_s
 
     def _wait_for_nodes(self) -> float:

@@ -222,3 +222,16 @@ async def test_a_suspended_job_is_read_by_its_id_and_again_when_it_is_resumed(
     await scheduler.refresh()
     assert live(scheduler)["1"].elapsed_s is None
     assert live(scheduler)["1"].suspended_s == 35
+
+
+async def test_a_long_list_is_read_every_two_seconds_at_most(
+    make: Make, slurm: RecordedSlurm, commands: RecordedCommands
+) -> None:
+    scheduler = make(JobListSource.SQUEUE)
+    commands.jobs = [squeue_job(1)]
+    for _ in range(2):
+        await scheduler.refresh()
+    scheduler.reload(0.2)
+    assert scheduler._wait_for_jobs() == 2.0
+    scheduler.reload(30.0)
+    assert scheduler._wait_for_jobs() == 30.0
