@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,7 +65,7 @@ def test_a_limit_changes_while_a_stream_is_open_and_a_broken_file_changes_nothin
     quiet_lab.wait_job_state(job, "RUNNING")
     command = ["lattice", "logs", str(job), "--follow"]
     following = quiet_lab.popen_as("alice", command, env=alice.bearer)
-    eventually(lambda: alice.tries("logs", str(job)).out)
+    eventually(lambda: select.select([following.stdout], [], [], 0)[0])
 
     def one_stream(sections: dict[str, Any]) -> None:
         sections["rate_limits"] = {"stream_logs_max_concurrent": 1}
