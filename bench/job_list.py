@@ -33,6 +33,7 @@ from lattice.adapters.slurm.scheduler import SlurmReader, SlurmScheduler
 from lattice.adapters.slurm.schema.squeue import SqueueFormat
 from lattice.base.clock import SystemClock
 from lattice.base.pauses import LoopPauses
+from lattice.base.process import MANY, settle
 from lattice.domain.vcluster import Vclusters
 
 WAITING, RUNNING, CHANGES_A_SECOND = 50_000, 300, 200
@@ -220,6 +221,7 @@ def main() -> int:
             lab.up()
             fill(lab)
         folder = Path(stack.enter_context(TemporaryDirectory()))
+        settle(MANY)  # as a server
         pauses = LoopPauses()
         with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
             name = f"slurmctld with {WAITING + RUNNING} jobs"
