@@ -119,7 +119,7 @@ async def figures(lab: Lab, commands: SlurmCommands, name: str, pauses: LoopPaus
     polls = asyncio.create_task(scheduler.run())
     try:
         begun = time.perf_counter()
-        while not scheduler.jobs.records or scheduler.jobs.last_cost_s == 0:
+        while not scheduler.jobs.index.allocations or scheduler.jobs.last_cost_s == 0:
             await asyncio.sleep(_SAMPLE_S)
         first_s = time.perf_counter() - begun
         # The second reading is the first one that others differ from.

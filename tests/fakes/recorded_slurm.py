@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
-from lattice.adapters.slurm.http_client import RestReply
+from lattice.adapters.slurm.http_client import RestReply, TooLarge
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import Unavailable
 
@@ -69,7 +69,7 @@ class RecordedSlurm:
     def rest(self) -> SlurmRest:
         return SlurmRest("http://slurmrestd", exchange=self)
 
-    async def get(self, target: str, _headers: Mapping[str, str], _limit_bytes: int) -> RestReply:
+    async def get(self, target: str, _headers: Mapping[str, str], limit_bytes: int) -> RestReply:
         await asyncio.sleep(0)  # as a real one would let others run meanwhile
         path, _, raw = target.partition("?")
         path = path.rstrip("/")
@@ -83,7 +83,10 @@ class RecordedSlurm:
             return RestReply(304, b"")
         if path not in self.answers:
             return RestReply(404, b"not found")
-        return RestReply(*self.answers[path](query))
+        reply = RestReply(*self.answers[path](query))
+        if len(reply.body) > limit_bytes:
+            raise TooLarge
+        return reply
 
     async def aclose(self) -> None:
         pass
@@ -103,8 +106,10 @@ class RecordedCommands(SlurmCommands):
         self.exit_codes_asked: list[list[int]] = []
         self.missing = False
         self.job_text = ""
+        self.jobs_shown: list[str] = []
+        """The names of the jobs that scontrol was asked for."""
         self.used_text = ""
-        self.failure: CommandFailed | None = None
+        self.failure: Unavailable | None = None
         self.configuration_text = "ClusterName             = lab\nPrivateData             = none\n"
         self.accounting_text = "PrivateData            = none\n"
         self.admin_level_text = "None\n"
@@ -163,7 +168,8 @@ class RecordedCommands(SlurmCommands):
     async def used(self, job_id: int) -> str:  # noqa: ARG002
         return self._printed(self.used_text)
 
-    async def job_shown(self, job_id: int) -> str:  # noqa: ARG002
+    async def job_shown(self, name: str) -> str:
+        self.jobs_shown.append(name)
         if self.failure is not None:
             raise self.failure
         return self._printed(self.job_text)

@@ -4,13 +4,13 @@ A cluster has tens of thousands, and from one reading to the next a few hundred 
 is made from the one before it. A record that did not change is the same object in both. It costs
 one comparison.
 
-An index never changes, so a reader may keep an older one. `ChangeCursor` and `AllocationTally` do:
-they follow the readings, so that nobody reads the whole list again.
+An index never changes, so a reader may keep an older one. `ChangeCursor`, `ChosenJobs` and
+`AllocationTally` do: they follow the readings, so that nobody reads the whole list again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -54,7 +54,24 @@ class AllocationIndex:
         if read is self.allocations:
             return self
         now = dict(zip(map(id, read), read, strict=True))
-        change = _compared(self._by_identity, now)
+        return self._next(read, now, _compared(self._by_identity, now))
+
+    def changed(self, change: JobChanges) -> AllocationIndex:
+        """The index of the next reading, by what differs; this one if nothing does."""
+        if not change.added and not change.gone:
+            return self
+        now = dict(self._by_identity)
+        for each in change.gone:
+            del now[id(each)]
+        now.update((id(each), each) for each in change.added)
+        return self._next(tuple(now.values()), now, change)
+
+    def _next(
+        self,
+        read: tuple[Allocation, ...],
+        now: Mapping[int, Allocation],
+        change: JobChanges,
+    ) -> AllocationIndex:
         if not change.added and not change.gone:
             return self
         return AllocationIndex(
@@ -110,6 +127,24 @@ class ChangeCursor:
         """What changed since the last call; at first everything."""
         earlier, self._read = self._read, index
         return index.since(earlier)
+
+
+class ChosenJobs:
+    """The allocations of the newest reading that a condition holds for."""
+
+    def __init__(self, holds: Callable[[Allocation], bool]) -> None:
+        """`holds` always returns the same for one record."""
+        self._holds = holds
+        self._cursor = ChangeCursor()
+        self._jobs: dict[int, Allocation] = {}
+
+    def of(self, index: AllocationIndex) -> Collection[Allocation]:
+        """A later call changes this collection."""
+        change = self._cursor.changes(index)
+        for each in change.gone:
+            self._jobs.pop(id(each), None)
+        self._jobs.update((id(each), each) for each in change.added if self._holds(each))
+        return self._jobs.values()
 
 
 class AllocationTally(Generic[T]):

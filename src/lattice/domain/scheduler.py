@@ -158,7 +158,7 @@ class Scheduler(Protocol):
         Use it before reporting "not found", because a job may be younger than the last reading. Use
         it after an act too, with `nodes` after one on nodes, because the caller looks next. With
         `accounts` the accounts are read again, and the jobs are not. With `users` the jobs of these
-        are enough.
+        are enough; the source's time is then true of theirs alone.
         """
 
     async def past(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,6 +16,7 @@ from lattice.domain.allocation_index import (
     AllocationIndex,
     AllocationTally,
     ChangeCursor,
+    ChosenJobs,
     JobChanges,
 )
 from tests.fakes.cluster import allocation
@@ -49,6 +51,14 @@ def answers(index: AllocationIndex) -> dict[str, list[int]]:
     return {what: sorted(map(id, these)) for what, these in found.items()}
 
 
+def compared(before: Iterable[Allocation], now: Iterable[Allocation]) -> JobChanges:
+    ids_before, ids_now = set(map(id, before)), set(map(id, now))
+    return JobChanges(
+        added=tuple(each for each in now if id(each) not in ids_before),
+        gone=tuple(each for each in before if id(each) not in ids_now),
+    )
+
+
 @given(pool=st.lists(records(), min_size=1, max_size=8), data=st.data())
 def test_an_index_of_many_readings_answers_as_a_new_one(
     pool: list[Allocation], data: st.DataObject
@@ -56,8 +66,11 @@ def test_an_index_of_many_readings_answers_as_a_new_one(
     chosen = st.lists(st.sampled_from(pool), unique_by=id, max_size=len(pool))
     index = AllocationIndex()
     for reading in data.draw(st.lists(chosen, max_size=6)):
+        differing = index.changed(compared(index.allocations, reading))
         index = index.next(reading)
         assert sorted(map(id, index.allocations)) == sorted(map(id, reading))
+        assert sorted(map(id, differing.allocations)) == sorted(map(id, reading))
+        assert answers(differing) == answers(index)
         assert answers(index) == answers(AllocationIndex().next(reading))
 
 
@@ -118,3 +131,14 @@ def test_a_tally_counts_as_a_walk_over_all(pool: list[Allocation], data: st.Data
 
 def _keys(each: Allocation) -> tuple[str, ...]:
     return (each.user, each.account)
+
+
+def test_chosen_jobs_are_those_of_the_newest_reading() -> None:
+    first, second, third = (
+        allocation(each, "alice", "physics", submitted=AT) for each in (1, 2, 3)
+    )
+    chosen = ChosenJobs(lambda job: job.job_id > 1)
+    index = AllocationIndex().next((first, second))
+    assert list(chosen.of(index)) == [second]
+    index = index.next((first, third))
+    assert list(chosen.of(index)) == [third]

@@ -8,7 +8,9 @@
     answer.py        The envelope of an answer, with errors[].
     poller.py        slurmrestd's lists of jobs and nodes, read incrementally.
     job_list.py      The list of jobs: slurmrestd's, or the one of `squeue` if it is long.
-    squeue_list.py   The list of `squeue`: only rows that changed are decoded.
+    squeue_list.py   The list of `squeue`.
+    squeue_records.py  Its jobs: only rows that changed are decoded.
+    row_blocks.py    Which rows changed.
     row_details.py   What a row lacks, by the job's id.
     user_readings.py The jobs of single users, in between.
     job_records.py   One job from slurmrestd.

@@ -17,7 +17,7 @@ from lattice.adapters.slurm.command_exchange import JOBS, CommandExchange
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.exit_codes import ExitCodes
-from lattice.adapters.slurm.first_submit import Origins
+from lattice.adapters.slurm.first_submit import Origins, is_requeued
 from lattice.adapters.slurm.job_details import SlurmJobFiles
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema.decoder import known_schemas
@@ -94,8 +94,9 @@ class CommandScheduler:
         answer = checked(read_answer(reply.body, "jobs"), reply.status, "squeue")
         jobs = (self._schema.job(raw, self._placing) for raw in answer.records)
         found = tuple(each for each in jobs if each is not None)
-        await self._origins.learn(found, self._placing)
-        return self._origins.applied(found)
+        requeued = [each for each in found if is_requeued(each)]
+        await self._origins.learn(requeued, self._placing)
+        return tuple(map(self._origins.completed, found))
 
     def _old(self, error: str, now: datetime) -> SchedulerReading:
         if self._reading is None:

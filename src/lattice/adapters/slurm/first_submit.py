@@ -8,7 +8,7 @@ submit time is None.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -32,15 +32,6 @@ class _Origin:
     earlier: tuple[Attempt, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    """Kept, so that a record that did not change stays the same object."""
-
-    read: Allocation
-    origin: _Origin | None
-    shown: Allocation
-
-
 class Origins:
     """The earlier runs of requeued jobs that slurmctld still lists, from slurmdbd."""
 
@@ -48,52 +39,44 @@ class Origins:
         self._past = past
         self._clock = clock
         self._known: dict[_Run, _Origin] = {}
-        self._made: dict[int, _Applied] = {}
-        self._seen: Iterable[Allocation] = ()
-        self._requeued: list[Allocation] = []
         self._retry_at = -math.inf
 
-    def applied(self, allocations: Sequence[Allocation]) -> tuple[Allocation, ...]:
-        """The same allocations; requeued ones with the known data of their earlier runs."""
-        made: dict[int, _Applied] = {}
-        for each in allocations:
-            if each.attempt > 1:
-                origin, before = self._known.get(_run(each)), self._made.get(id(each))
-                if before is None or before.read is not each or before.origin is not origin:
-                    before = _Applied(each, origin, _with_origin(each, origin))
-                made[id(each)] = before
-        self._made = made
-        if not made:
-            return tuple(allocations)
-        return tuple(made[id(each)].shown if id(each) in made else each for each in allocations)
+    def completed(self, job: Allocation) -> Allocation:
+        """The same allocation; a requeued one with the known data of its earlier runs."""
+        origin = self._known.get(_run(job)) if is_requeued(job) else None
+        return job if origin is None else _with_origin(job, origin)
 
-    async def learn(self, allocations: Iterable[Allocation], placing: Placing) -> bool:
-        """Read some unknown ones; True if any was found. Raises no `LatticeError`."""
-        if allocations is not self._seen:
-            self._seen = allocations
-            self._requeued = [each for each in allocations if each.attempt > 1]
-        requeued = self._requeued
+    async def learn(
+        self, requeued: Collection[Allocation], placing: Placing
+    ) -> Sequence[Allocation]:
+        """Read some unknown ones of these, which are all; returns those that are known now.
+
+        Raises no `LatticeError`.
+        """
         here = {_run(each) for each in requeued}
         self._known = {run: origin for run, origin in self._known.items() if run in here}
         unknown = [each for each in requeued if _run(each) not in self._known][:_AT_ONCE]
         if not unknown or self._clock.monotonic() < self._retry_at:
-            return False
+            return ()
         self._retry_at = self._clock.monotonic() + _RETRY_S
         try:
             rows = await self._past.stories((each.job_id for each in unknown), placing)
         except LatticeError:
-            return False
+            return ()
         found = {_run(each): _origin(each, rows) for each in unknown}
         learnt = {run: origin for run, origin in found.items() if origin is not None}
         self._known.update(learnt)
         if len(learnt) == len(unknown):
             self._retry_at = -math.inf
-        return bool(learnt)
+        return [each for each in unknown if _run(each) in learnt]
 
 
-def _with_origin(allocation: Allocation, origin: _Origin | None) -> Allocation:
-    if origin is None:
-        return allocation
+def is_requeued(job: Allocation) -> bool:
+    """True if it has earlier runs."""
+    return job.attempt > 1
+
+
+def _with_origin(allocation: Allocation, origin: _Origin) -> Allocation:
     current = attempt_of(allocation.attempt, allocation, current=True)
     return replace(
         allocation,

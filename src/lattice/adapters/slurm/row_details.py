@@ -10,8 +10,7 @@ Until the details of a job were read they count as unknown, as for a site that h
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,6 +20,7 @@ from lattice.adapters.slurm.schema.squeue import USED_TIME_FORMAT, used_times
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import Clock
 from lattice.domain.allocation import Allocation, NodeGpus, State
+from lattice.domain.allocation_index import AllocationIndex, ChangeCursor
 
 _LARGE_ARRAY = 100
 """Slurm answers for the id of an array with all of its tasks."""
@@ -55,6 +55,10 @@ class RowDetails:
         self._resumed: set[_Run] = set()
         """Runs that have used less time than has passed."""
         self._times_s = -math.inf
+        self._cursor = ChangeCursor()
+        self._held: dict[_Run, Allocation] = {}
+        self._doubtful: set[_Run] = set()
+        """Runs of which something may be lacking."""
 
     def applied(self, job: Allocation) -> Allocation:
         """The job with what is known of its details."""
@@ -69,18 +73,25 @@ class RowDetails:
                 job = replace(job, suspended_s=pause.suspended_s, elapsed_s=elapsed_s)
         return job
 
-    def lacking(self, jobs: Sequence[Allocation]) -> list[Allocation]:
+    def lacking(self, index: AllocationIndex) -> list[Allocation]:
         """The jobs whose details are to be read, the newest first. Forgets those that are gone."""
-        held = {_run(job): job for job in jobs if job.state in _HELD}
-        self._gpus = {run: each for run, each in self._gpus.items() if run in held}
-        self._pauses = {run: each for run, each in self._pauses.items() if run in held}
-        self._resumed &= held.keys()
-        wanted = [job for run, job in held.items() if self._lacks(run, job)]
-        if not wanted:
-            return []
-        arrays = Counter(each.array.job_id for each in jobs if each.array is not None)
-        askable = (job for job in wanted if arrays[job.job_id] <= _LARGE_ARRAY)
+        self._follow(index)
+        self._doubtful = {run for run in self._doubtful if self._lacks(run, self._held[run])}
+        wanted = [self._held[run] for run in self._doubtful]
+        askable = [job for job in wanted if len(index.of_job(job.job_id)) <= _LARGE_ARRAY]
         return sorted(askable, key=lambda job: job.started or job.submitted, reverse=True)
+
+    def _follow(self, index: AllocationIndex) -> None:
+        change = self._cursor.changes(index)
+        held = {_run(job): job for job in change.added if job.state in _HELD}
+        self._held |= held
+        self._doubtful |= held.keys()
+        for run in {_run(job) for job in change.gone} - held.keys():
+            self._held.pop(run, None)
+            self._gpus.pop(run, None)
+            self._pauses.pop(run, None)
+            self._resumed.discard(run)
+            self._doubtful.discard(run)
 
     async def read(self, job: Allocation, placing: Placing) -> None:
         """Ask for one job. Raises `Unavailable`."""
@@ -112,6 +123,7 @@ class RowDetails:
             passed_s = (asked_at - job.started).total_seconds() - known_s
             if passed_s - used_s > _SLACK_S:
                 self._resumed.add(_run(job))
+                self._doubtful |= {_run(job)} & self._held.keys()
 
     def _lacks(self, run: _Run, job: Allocation) -> bool:
         if job.gpus and run not in self._gpus:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from lattice.adapters.slurm.accounts import AccountsReader
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
 from lattice.adapters.slurm.exit_codes import ExitCodes
-from lattice.adapters.slurm.first_submit import Origins, steady_attempts
+from lattice.adapters.slurm.first_submit import Origins
 from lattice.adapters.slurm.job_details import SlurmAccounting, SlurmJobFiles
 from lattice.adapters.slurm.job_list import JobList
 from lattice.adapters.slurm.poller import ControllerClock, Polled
@@ -29,13 +29,11 @@ from lattice.adapters.slurm.schema.decoder import Schema, known_schemas
 from lattice.adapters.slurm.site import SlurmSite
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.adapters.slurm.topology import leaves, parse_topology
-from lattice.adapters.slurm.user_readings import UserReadings
+from lattice.adapters.slurm.user_readings import AskedTime, UserReadings
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
-from lattice.base.turns import in_few_threads
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
-from lattice.domain.allocation_index import AllocationIndex
 from lattice.domain.node import Node, Topology
 from lattice.domain.scheduler import JobListSource, LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
@@ -44,8 +42,6 @@ from lattice.domain.vcluster import Vclusters
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_IN_LOOP = 1_000
-"""Jobs; longer lists are worked on in a thread."""
 _ACCOUNTS_EVERY_S = 60.0
 _TOPOLOGY_EVERY_S = 600.0
 _ORIGINS_EVERY_S = 1.0
@@ -55,27 +51,7 @@ _LONGEST_WAIT_S = 5.0
 _LONGEST_FRESH_S = 8.0
 _LONGEST_NODES_WAIT_S = 15.0
 _LEAST_STALE_S = 10.0
-
-
-class _JobIndex:
-    """The newest index; one update at a time, so that an older list never replaces a newer one."""
-
-    def __init__(self) -> None:
-        self.newest = AllocationIndex()
-        self._updating = asyncio.Lock()
-
-    async def update(self, read: Callable[[], tuple[Allocation, ...]]) -> None:
-        """Apply what changed."""
-        async with self._updating:
-            small = len(self.newest.allocations) <= _IN_LOOP
-            records = read() if small else await in_few_threads(read)
-            self.newest = await _in_thread_if_long(self.newest.next, records)
-
-
-async def _in_thread_if_long(work: Callable[..., T], *lists: Sequence[Allocation]) -> T:
-    if max(map(len, lists)) <= _IN_LOOP:
-        return work(*lists)
-    return await in_few_threads(work, *lists)
+_OF_USERS = "jobs of single users"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +95,14 @@ class SlurmScheduler:
         """One poll at a time: an older answer never replaces a newer one."""
         self._reading_accounts = asyncio.Lock()
         self._accounts_asked_s = 0.0
-        self._user_readings = UserReadings(self._read_jobs_of)
+        self._user_readings = UserReadings(self._read_jobs_of, clock)
         self._fresh_polls: set[asyncio.Task[object]] = set()
         self.dialects = dialects = Dialects(rest, known_schemas(), clock)
         self.job_files = SlurmJobFiles(commands, rest, dialects)
         self.accounting = SlurmAccounting(commands, rest, dialects)
         self.controller_clock = controller_clock = ControllerClock(rest, clock)
+        self.past_reader = PastReader(rest, dialects, clock)
+        self._origins = Origins(self.past_reader, clock)
         self.jobs = self._job_list(rest, SlurmSite(commands, reader.commands_user), reader.job_list)
         self.nodes: Polled[Node] = Polled(
             rest,
@@ -135,13 +113,10 @@ class SlurmScheduler:
             decode=self._node,
             whole=True,
         )
-        self.past_reader = PastReader(rest, dialects, clock)
         self._accounts = AccountsReader(self._site, rest, dialects, commands)
         self._exits = ExitCodes(commands)
-        self._origins = Origins(self.past_reader, clock)
         self._placing = Placing("", AccountTree(), vclusters)
         self._topology, self._leaves = Topology(), dict[str, str]()
-        self._index = _JobIndex()
         self._cluster: LiveCluster | None = None
         self._nodes_read = False
         self._nodes_as_of: datetime | None = None
@@ -170,6 +145,7 @@ class SlurmScheduler:
             self.dialects,
             self._clock,
             lambda: self._placing,
+            self._origins,
             source,
         )
 
@@ -223,8 +199,8 @@ class SlurmScheduler:
         """Place every job again: the vClusters have changed."""
         placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing
-        await self.jobs.replace_all(lambda job: _viewed(job, placing))
-        await self._index_jobs()
+        await self.jobs.replace(lambda job: _viewed(job, placing))
+        self._rebuild()
 
     async def fresh(
         self, *, nodes: bool = False, accounts: bool = False, users: Collection[str] = ()
@@ -235,28 +211,39 @@ class SlurmScheduler:
         Of a long list the jobs of `users` are read alone.
         """
         if accounts:
-            return await self._polled(self._try("accounts", self._read_accounts_again))
-        if "jobs" in self.errors:
-            return self.live()
-        if users and not nodes and self.jobs.is_long:
-            return await self._polled(self._user_readings.fresh(frozenset(users)))
-        return await self._polled(self._read_again(nodes))
+            await self._polled(self._try("accounts", self._read_accounts_again))
+        elif "jobs" in self.errors:
+            pass
+        elif users and not nodes and self.jobs.is_long:
+            asked = await self._polled(self._user_readings.fresh(frozenset(users)))
+            return self._live_as_of(asked)
+        else:
+            await self._polled(self._read_again(nodes))
+        return self.live()
 
-    async def _polled(self, reading: Coroutine[Any, Any, object]) -> SchedulerReading:
+    def _live_as_of(self, asked: AskedTime | None) -> SchedulerReading:
+        """The last reading, for those whose jobs alone were asked for after it."""
+        reading = self.live()
+        if asked is None or asked.at_s < self._jobs_as_of_s:
+            return reading
+        age_s = self._clock.monotonic() - asked.at_s
+        return replace(reading, source=replace(reading.source, as_of=asked.at, age_s=age_s))
+
+    async def _polled(self, reading: Coroutine[Any, Any, T]) -> T | None:
         polls = asyncio.create_task(reading, name="slurm fresh")
         self._fresh_polls.add(polls)
         polls.add_done_callback(self._fresh_polls.discard)
         # Not cancelled when the time is over: slurmrestd keeps working on it, and the next caller
         # would only add another request.
         await asyncio.wait({polls}, timeout=_LONGEST_FRESH_S)
-        return self.live()
+        return polls.result() if polls.done() and not polls.cancelled() else None
 
-    async def _read_jobs_of(self, users: frozenset[str]) -> None:
+    async def _read_jobs_of(self, users: frozenset[str]) -> bool:
         async def read() -> None:
             if await self.jobs.read_users(users):
-                await self._index_jobs()
+                self._rebuild()
 
-        await self._try("jobs of single users", read)
+        return await self._try(_OF_USERS, read)
 
     async def _read_again(self, nodes: bool) -> None:
         asked_s = self._clock.monotonic()
@@ -368,15 +355,13 @@ class SlurmScheduler:
     async def _read_jobs(self) -> None:
         as_of, as_of_s = self._clock.now(), self._clock.monotonic()
         await self._know_cluster()
-        before = self.jobs.records
         changed = await self.jobs.poll()
-        if changed:
-            steady = await _in_thread_if_long(steady_attempts, before, self.jobs.records)
-            if steady is not None:
-                await self.jobs.replace_all(steady)
         self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
+        if self._user_readings.failed_s < as_of_s:
+            # What could not be read then has been read now.
+            self.errors.pop(_OF_USERS, None)
         if changed or self._cluster is None:
-            await self._index_jobs()
+            self._rebuild()
         else:
             self._cluster = self._cluster.confirmed(as_of)
 
@@ -415,8 +400,8 @@ class SlurmScheduler:
             return
         placing = Placing(self._site.cluster, self._accounts.tree, self._vclusters)
         self._placing = placing
-        await self.jobs.replace_all(lambda job: _placed(job, placing))
-        await self._index_jobs()
+        await self.jobs.replace(lambda job: _placed(job, placing))
+        self._rebuild()
 
     async def _know_cluster(self) -> None:
         """Read Slurm's name of the cluster before any record. Raises `Unavailable`."""
@@ -442,22 +427,18 @@ class SlurmScheduler:
 
     async def _read_details(self) -> None:
         if await self.jobs.read_details():
-            await self._index_jobs()
+            self._rebuild()
 
     async def _read_origins(self) -> None:
-        if await self._origins.learn(self.jobs.records, self._placing):
-            await self._index_jobs()
-
-    async def _index_jobs(self) -> None:
-        await self._index.update(lambda: self._origins.applied(self.jobs.records))
-        self._rebuild()
+        if await self.jobs.read_origins():
+            self._rebuild()
 
     def _rebuild(self) -> None:
         if self._jobs_as_of is None or not self._nodes_read:
             return
         self._cluster = LiveCluster(
             read_at=self._jobs_as_of,
-            allocations=self._index.newest,
+            allocations=self.jobs.index,
             nodes=self.nodes.records,
             nodes_read_at=self._nodes_as_of,
             topology=self._topology,
@@ -465,7 +446,8 @@ class SlurmScheduler:
         )
 
     def _job(self, schema: Schema, raw: Raw) -> Allocation | None:
-        return schema.job(raw, self._placing)
+        job = schema.job(raw, self._placing)
+        return job and self._origins.completed(job)
 
     def _node(self, schema: Schema, raw: Raw) -> Node | None:
         node = schema.node(raw)

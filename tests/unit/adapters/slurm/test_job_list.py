@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from lattice.access.actor import Actor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.permission import Permission
 from lattice.adapters.slurm.commands import CommandFailed, CommandMissing
 from lattice.adapters.slurm.scheduler import SlurmReader, SlurmScheduler
+from lattice.base.errors import NotFound
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.scheduler import JobListSource
 from lattice.domain.vcluster import Vclusters
@@ -152,6 +156,56 @@ async def test_who_has_just_submitted_does_not_wait_for_the_long_list(
     assert commands.squeue_asked == [("alice",)]
 
 
+@pytest.mark.spec("ALLOC-1")
+async def test_the_time_of_a_users_jobs_is_that_of_their_own_reading(
+    make: Make, slurm: RecordedSlurm, commands: RecordedCommands, clock: ManualClock
+) -> None:
+    scheduler = make(JobListSource.SQUEUE)
+    commands.jobs = [squeue_job(1), squeue_job(2, UserName="bob")]
+    await scheduler.refresh()
+    whole_at = clock.now()
+    clock.advance(4)
+    reading = await scheduler.fresh(users={"alice"})
+    assert (reading.source.as_of, reading.source.age_s) == (clock.now(), 0.0)
+    # Of everybody's jobs that is not true.
+    assert (scheduler.live().source.as_of, scheduler.live().source.age_s) == (whole_at, 4.0)
+    commands.squeue_failure = CommandFailed("squeue failed with 1: no", "no")
+    assert (await scheduler.fresh(users={"alice"})).source.as_of == whole_at
+
+
+@pytest.mark.spec("ALLOC-1")
+async def test_a_user_whose_jobs_were_just_read_is_told_of_no_older_list(
+    make: Make, slurm: RecordedSlurm, commands: RecordedCommands, clock: ManualClock
+) -> None:
+    scheduler = make(JobListSource.SQUEUE)
+    commands.jobs = [squeue_job(1)]
+    await scheduler.refresh()
+    clock.advance(4)
+    finder, alice = AllocationFinder(scheduler, clock), Actor(sub="sub-alice", user="alice")
+    with pytest.raises(NotFound) as absent:
+        await finder.find(alice, Permission.VIEW_ALLOCATIONS, "77")
+    assert "`lattice status` lists yours" in absent.value.hint
+    commands.squeue_failure = CommandFailed("squeue failed with 1: no", "no")
+    with pytest.raises(NotFound) as absent:
+        await finder.find(alice, Permission.VIEW_ALLOCATIONS, "77")
+    assert "read a moment ago" in absent.value.hint
+
+
+async def test_a_failed_reading_of_a_users_jobs_is_over_once_the_whole_list_was_read(
+    make: Make, slurm: RecordedSlurm, commands: RecordedCommands, clock: ManualClock
+) -> None:
+    scheduler = make(JobListSource.SQUEUE)
+    commands.jobs = [squeue_job(1)]
+    await scheduler.refresh()
+    commands.squeue_failure = CommandFailed("squeue failed with 1: no", "no")
+    await scheduler.fresh(users={"alice"})
+    assert list(scheduler.errors) == ["jobs of single users"]
+    clock.advance(2)
+    commands.squeue_failure = None
+    await scheduler.refresh()
+    assert scheduler.errors == {}
+
+
 @pytest.mark.spec("TOP-2")
 async def test_the_gpus_of_a_job_are_read_by_its_id(
     make: Make, slurm: RecordedSlurm, commands: RecordedCommands, clock: ManualClock
@@ -235,3 +289,20 @@ async def test_a_long_list_is_read_every_two_seconds_at_most(
     assert scheduler._wait_for_jobs() == 2.0
     scheduler.reload(30.0)
     assert scheduler._wait_for_jobs() == 30.0
+
+
+async def test_what_was_read_before_slurmrestd_failed_is_shown(
+    make: Make, slurm: RecordedSlurm, commands: RecordedCommands, clock: ManualClock
+) -> None:
+    gpus = {"tres-alloc": "cpu=1,gres/gpu=2"}
+    newest = str(1795119544 + 60)
+    commands.jobs = [running_job(1, **gpus), running_job(2, StartTime=newest, **gpus)]
+    slurm.serve("slurm", "job/1", b"no answer")
+    serve_job(slurm, 2, nodes="n1", start_time=int(newest), gres_detail=["gpu:2(IDX:0-1)"])
+    scheduler = make(JobListSource.SQUEUE)
+    await scheduler.refresh()
+    assert "details" in scheduler.errors
+    clock.advance(5)
+    await scheduler.refresh()
+    assert live(scheduler)["2"].gpu_indices
+    assert live(scheduler)["1"].gpu_indices == ()

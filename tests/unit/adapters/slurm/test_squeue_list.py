@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from lattice.adapters.slurm.squeue_list import RowsRefused, SqueueJobs
 from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, Array, State
+from lattice.domain.allocation_index import AllocationIndex
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, running_job, squeue_job
 
@@ -30,7 +33,7 @@ def squeue(
 
 
 def by_id(jobs: SqueueJobs) -> dict[str, Allocation]:
-    return {each.id: each for each in jobs.records}
+    return {each.id: each for each in jobs.index.allocations}
 
 
 async def test_only_changed_rows_are_decoded_again(
@@ -58,13 +61,13 @@ async def test_a_reading_without_changes_keeps_the_list(
 ) -> None:
     commands.jobs = [squeue_job(1), squeue_job(2, Name="(null)", JobID="")]
     assert await squeue.poll()
-    before = squeue.records
+    before = squeue.index.allocations
     assert [each.id for each in before] == ["1"]
     assert not await squeue.poll()
-    assert squeue.records is before
+    assert squeue.index.allocations is before
     commands.jobs.clear()
     assert await squeue.poll()
-    assert squeue.records == ()
+    assert squeue.index.allocations == ()
 
 
 async def test_a_record_that_loses_tasks_is_made_again(
@@ -157,7 +160,7 @@ async def test_an_older_release_has_no_sluid(
         *("ArrayTaskID", "HetJobID", "HetJobOffset", "PreemptTime"),
     }
     await squeue.poll()
-    assert [each.sluid for each in squeue.records] == [""]
+    assert [each.sluid for each in squeue.index.allocations] == [""]
     asked = len(commands.squeue_asked)
     await squeue.poll()
     assert len(commands.squeue_asked) == asked + 1
@@ -178,7 +181,7 @@ async def test_output_that_is_none_changes_nothing(
 ) -> None:
     commands.jobs = [squeue_job(1)]
     await squeue.poll()
-    before = squeue.records
+    before = squeue.index.allocations
 
     async def garbage(*_: object, **__: object) -> bytes:
         return b"slurm_load_jobs error\n"
@@ -186,4 +189,63 @@ async def test_output_that_is_none_changes_nothing(
     monkeypatch.setattr(commands, "job_rows", garbage)
     with pytest.raises(RowsRefused):
         await squeue.poll()
-    assert squeue.records is before
+    assert squeue.index.allocations is before
+
+
+async def test_marks_are_replaced_after_some_minutes_and_after_a_failure(
+    squeue: SqueueJobs, commands: RecordedCommands, clock: ManualClock
+) -> None:
+    commands.jobs = [squeue_job(1), squeue_job(2)]
+    formats: list[str] = []
+    rows = commands.job_rows
+
+    async def noted(environment: Mapping[str, str], *given: Any, **named: Any) -> bytes:
+        formats.append(environment["SQUEUE_FORMAT2"])
+        return await rows(environment, *given, **named)
+
+    commands.job_rows = noted  # type: ignore[method-assign]
+    assert await squeue.poll()
+    before = squeue.index
+    assert not await squeue.poll()
+    clock.advance(301)
+    assert not await squeue.poll()
+    commands.squeue_failure = CommandFailed("squeue failed", "Unable to contact slurm controller")
+    with pytest.raises(Unavailable):
+        await squeue.poll()
+    commands.squeue_failure = None
+    assert not await squeue.poll()
+    first, again, later, failed, after = formats
+    assert first == again
+    assert later == failed
+    assert len({first, later, after}) == 3
+    assert squeue.index is before
+
+
+async def test_a_list_that_was_read_elsewhere_is_followed_by_that_of_squeue(
+    squeue: SqueueJobs, commands: RecordedCommands
+) -> None:
+    commands.jobs = [squeue_job(1), squeue_job(2)]
+    await squeue.poll()
+    elsewhere = AllocationIndex().next(squeue.index.allocations)
+    await squeue.forget(elsewhere)
+    commands.jobs = [squeue_job(2), squeue_job(3)]
+    assert not await squeue.read_users({"alice"})
+    assert squeue.index is elsewhere
+    assert await squeue.poll()
+    assert sorted(by_id(squeue)) == ["2", "3"]
+    change = squeue.index.since(elsewhere)
+    assert {each.id for each in change.gone} == {"1", "2"}
+
+
+async def test_data_from_elsewhere_is_applied_to_the_jobs_that_are_named(
+    squeue: SqueueJobs, commands: RecordedCommands
+) -> None:
+    commands.jobs = [squeue_job(1), squeue_job(2)]
+    await squeue.poll()
+    before = by_id(squeue)
+    await squeue.replace(lambda job: replace(job, tenant="physics"), [before["2"]])
+    assert by_id(squeue)["1"] is before["1"]
+    assert by_id(squeue)["2"].tenant == "physics"
+    await squeue.replace(lambda job: replace(job, tenant="biology"))
+    assert {each.tenant for each in squeue.index.allocations} == {"biology"}
+    assert not await squeue.poll()

@@ -4,9 +4,9 @@ With 50 000 jobs slurmrestd needs minutes and gigabytes for its list, `squeue` o
 what changes while a job waits and runs. What it lacks is read by the job's id: which GPUs a job
 has, and how long it was suspended.
 
-Users choose names, comments and paths freely, with any separator and line feed in them. So each
-reading has a new random mark: it ends each of those fields. `squeue` gets the mark in its
-environment, which other users can't read.
+Users choose names, comments and paths freely, with any separator and line feed in them. So random
+marks end each of those fields, and each row. `squeue` gets them in its environment, which other
+users can't read. They are replaced every few minutes, and after each failed reading.
 
 `-r` prints each waiting task of an array. The tasks that share a record of slurmctld become one
 record again here.
@@ -54,7 +54,7 @@ class BadRows(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SqueueFormat:
-    """What one reading asks for, and the marks that end its free fields and its rows."""
+    """What readings ask for, and the marks that end their free fields and their rows."""
 
     field_mark: str
     row_mark: str
@@ -75,12 +75,17 @@ class SqueueFormat:
         asked += [f"{last_free}:0{self.row_mark}"]
         return {"SQUEUE_FORMAT2": ",".join(asked), "SLURM_TIME_FORMAT": "%s"}
 
+    @property
+    def row_end(self) -> bytes:
+        """What ends each row of the output."""
+        return self.row_mark.encode("ascii") + b"\n"
+
     def rows(self, output: bytes | bytearray) -> Iterator[bytes]:
         """Each row, equal in two readings if nothing of it changed. Raises `BadRows`.
 
         Fields end with a NUL, which no text of Slurm has in it.
         """
-        field_mark, end = self.field_mark.encode("ascii"), self.row_mark.encode("ascii") + b"\n"
+        field_mark, end = self.field_mark.encode("ascii"), self.row_end
         begin = 0
         while begin < len(output):
             stop = output.find(end, begin + _PIECE_BYTES)
