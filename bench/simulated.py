@@ -81,8 +81,8 @@ class StillScheduler(InMemoryScheduler):
 class _NoFiles:
     """Slurm names no output files."""
 
-    async def of(self, job_id: int) -> NamedOutputs:
-        raise NotFound(f"Slurm names no files of job {job_id}.")
+    async def of(self, allocation: Allocation) -> NamedOutputs:
+        raise NotFound(f"Slurm names no files of job {allocation.id}.")
 
 
 @asynccontextmanager

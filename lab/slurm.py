@@ -214,7 +214,10 @@ class Slurm:
         if left := self._room.run(["squeue", "-h", "-a", "-o", "%A"]).stdout.split():
             raise LabError(f"jobs {', '.join(left)} are not done; end them first")
         self.ctld.stop()
-        for file in self.files.controller_state.glob("job_state*"):
+        state = self.files.controller_state
+        # With the cluster's name slurmctld takes the folder for its own, and 26.05 does not start
+        # without jobs in it.
+        for file in (*state.glob("job_state*"), *state.glob("clustername*")):
             file.unlink()
         self._first_job_id = first_job_id
         self._write_slurm_conf()

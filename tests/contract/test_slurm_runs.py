@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from lab.laboratory import Lab
-from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
 from lattice.adapters.slurm.job_details import read_used
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
-from lattice.domain.allocation import Allocation, State, parse_reference
+from lattice.domain.allocation import Allocation, Array, State, parse_reference
 from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.logs import LogKind
 from lattice.domain.scheduler import PastQuestion, Scope
@@ -87,13 +89,31 @@ async def test_each_task_of_an_array_has_its_own_file(
     for task in (1, 2):
         quiet_lab.wait_job_state(f"{array}_{task}", "RUNNING")
     await slurm.refresh()
-    tasks = {each.id: each.job_id for each in slurm.live().cluster.allocations}
+    tasks = {each.id: each for each in slurm.live().cluster.allocations}
+    # One of them has the array's id.
+    assert array in {tasks[f"{array}_{task}"].job_id for task in (1, 2)}
     for task in (1, 2):
         found = await slurm.job_files.of(tasks[f"{array}_{task}"])
         assert found.files == {LogKind.STDOUT: f"/home/alice/a b-{array}_{task}.out"}
         assert found.host in quiet_lab.slurm.nodes
-    with pytest.raises(NotFound):
-        await slurm.job_files.of(999_999)
+    gone = replace(tasks[f"{array}_1"], job_id=999_999)
+    for array_id in (array, 999_999):
+        with pytest.raises(NotFound):
+            await slurm.job_files.of(replace(gone, array=Array(array_id, 1)))
+
+
+@pytest.mark.spec("LOG-2")
+async def test_the_task_with_the_id_of_its_array_is_shown_alone(
+    quiet_lab: Lab, commands: SlurmCommands
+) -> None:
+    array = quiet_lab.sbatch("alice", "--array=1-3", wrap="sleep 600")
+    for task in (1, 2, 3):
+        quiet_lab.wait_job_state(f"{array}_{task}", "RUNNING")
+        shown = await commands.job_shown(f"{array}_{task}")
+        assert re.findall(r"ArrayTaskId=(\S+)", shown) == [str(task)]
+    assert (await commands.job_shown(str(array))).count("ArrayTaskId=") == 3
+    with pytest.raises(CommandFailed, match=f"Job {array}_77 not found"):
+        await commands.job_shown(f"{array}_77")
 
 
 @pytest.mark.spec("TOP-5", "SRC-1")

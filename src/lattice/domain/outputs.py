@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from lattice.domain.allocation import Allocation
 from lattice.domain.logs import LogKind
 
 
@@ -147,6 +148,6 @@ def named_outputs(host: str | None, output: str | None, error: str | None) -> Na
 class JobFiles(Protocol):
     """A job's files by the scheduler, as long as it has the job."""
 
-    async def of(self, job_id: int) -> NamedOutputs:
+    async def of(self, allocation: Allocation) -> NamedOutputs:
         """The files of a job's script. Raises `NotFound` and `Unavailable`."""
         ...

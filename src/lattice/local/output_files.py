@@ -50,7 +50,7 @@ class OutputFinder:
         """The files, whether they exist or not. Raises `Unavailable`."""
         node = _first_node(allocation)
         try:
-            named = await self._job_files.of(allocation.job_id)
+            named = await self._job_files.of(allocation)
         except (NotFound, Unavailable):
             # Past the time for which slurmctld has it, or slurmctld does not answer.
             return _from_record(allocation, node)

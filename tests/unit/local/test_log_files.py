@@ -41,9 +41,9 @@ class Job:
         self.events: list[Callable[[], None]] = []
         self.away = False
 
-    async def of(self, job_id: int) -> NamedOutputs:
+    async def of(self, allocation: Allocation) -> NamedOutputs:
         if not self.known:
-            raise NotFound(f"no {job_id}")
+            raise NotFound(f"no {allocation.id}")
         return NamedOutputs("n1", self.files)
 
     async def card(self, reference: str) -> AllocationCard:  # noqa: ARG002

@@ -98,9 +98,12 @@ class SlurmCommands:
         shown = "JobIDRaw,Start,TotalCPU,MaxRSS,ConsumedEnergyRaw"
         return await self._run("sacct", "-nPD", "-o", shown, "-j", str(job_id))
 
-    async def job_shown(self, job_id: int) -> str:
-        """One job as slurmctld has it, on several lines, with file names expanded."""
-        return await self._run("scontrol", "show", "job", str(job_id))
+    async def job_shown(self, name: str) -> str:
+        """A job as slurmctld has it, on several lines, with file names expanded.
+
+        `name`: its id, which may be that of a whole array, or ARRAY_TASK.
+        """
+        return await self._run("scontrol", "show", "job", name)
 
     async def live_jobs(self, user: str) -> str:
         """The jobs of a user that slurmctld has, in any state, as slurmrestd writes them.

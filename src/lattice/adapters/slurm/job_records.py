@@ -1,7 +1,7 @@
 """One job from slurmrestd, by its id.
 
 For the id of an array Slurm answers with all tasks of the array. So a reader who expects one record
-chooses its own among them, and does not ask for large arrays.
+chooses its own among them, and does not ask for large arrays. An answer has at most 16 MiB.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from lattice.domain.allocation import Allocation
 
 _INVALID_JOB = 2017
 _TIMEOUT_S = 15.0
+_LIMIT_BYTES = 16 * 1024 * 1024
+"""Some 2 000 records of 8 KB."""
+_TOO_LARGE = "The id is that of an array, and slurmrestd has no other record of this task."
 
 
 class JobRecords:
@@ -29,7 +32,9 @@ class JobRecords:
     async def of(self, dialect: Dialect, job_id: int) -> Sequence[Raw]:
         """Empty if slurmctld does not know the id. Raises `Unavailable`."""
         path = f"{dialect.path('jobs').rstrip('/').removesuffix('s')}/{job_id}"
-        reply = await self._rest.get(path, timeout_s=_TIMEOUT_S)
+        reply = await self._rest.get(
+            path, timeout_s=_TIMEOUT_S, limit_bytes=_LIMIT_BYTES, if_larger=_TOO_LARGE
+        )
         try:
             return checked(read_answer(reply.body, "jobs"), reply.status, path).records
         except SlurmRefused as refusal:

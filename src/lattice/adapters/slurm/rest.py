@@ -54,12 +54,13 @@ class SlurmRest:
         *,
         timeout_s: float,
         limit_bytes: int = 64 * _MEBIBYTE,
+        if_larger: str = "Ask for a shorter stretch of time.",
         caller: Mapping[str, str] | None = None,
     ) -> RestReply:
         """Send a request; `timeout_s` is for the whole exchange. Raises `Unavailable`.
 
         A parameter with several values is repeated. `caller`: the headers that say who asks, in
-        place of the client's own.
+        place of the client's own. `if_larger`: the hint for an answer beyond the limit.
         """
         # slurmrestd parses the query itself and accepts neither a bare comma nor a bare colon.
         query = "?" + urlencode(params, doseq=True, quote_via=quote, safe="") if params else ""
@@ -74,7 +75,7 @@ class SlurmRest:
         except TooLarge:
             raise Unavailable(
                 f"the answer to {path} is larger than {limit_bytes // _MEBIBYTE} MiB",
-                hint="Ask for a shorter stretch of time.",
+                hint=if_larger,
             ) from None
         except OSError as error:
             self._failures += 1

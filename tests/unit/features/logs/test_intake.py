@@ -42,8 +42,8 @@ class Files:
     def __init__(self) -> None:
         self.named = NamedOutputs("n1", {LogKind.STDOUT: "/home/alice/out"})
 
-    async def of(self, job_id: int) -> NamedOutputs:
-        assert job_id == 7
+    async def of(self, allocation: Allocation) -> NamedOutputs:
+        assert allocation.job_id == 7
         return self.named
 
 

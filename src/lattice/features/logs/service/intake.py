@@ -154,7 +154,7 @@ class LogIntake:
         elif await self._expected.is_complete(name, node):
             return Admitted("", "", stored, seal=seal)
         else:
-            named = await self._files.of(job_id)
+            named = await self._files.of(name.allocation)
             path = named.files.get(kind, "") if named.host == node else ""
             if not path:
                 return Admitted("", "", stored, seal=seal)
