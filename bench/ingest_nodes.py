@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -23,12 +22,10 @@ from lattice.domain.latency import EDGES
 from lattice.domain.metric import PREFIX, Labels, Provenance, labelled
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.link.node.dialler import Dialling
-from lattice.features.link.node.keeper import LinkLine
+from lattice.features.link.node.dialler import Dialling, LinkChannel
 from lattice.features.telemetry.node.buffer import SampleRow
 from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
-from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
 from tests.integration.link.site import NodeKey, Site
@@ -91,8 +88,9 @@ def catalogue(node: str) -> list[tuple[str, Labels]]:
 class SimulatedNode:
     """Sends what it has measured, in each form."""
 
-    def __init__(self, site: Site, name: str, place: int, began: float, line: LinkLine) -> None:
-        self.dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)), site.clock)
+    def __init__(self, site: Site, name: str, place: int, began: float, address: str) -> None:
+        dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)), site.clock)
+        self.link = LinkChannel(address, dialling.channel(address))
         self._job = job_of(place)
         self._began = began
         self._series = catalogue(name)
@@ -110,7 +108,7 @@ class SimulatedNode:
         self._identity = JobIdentity("", self._job, 0, began)
         self._dice = random.Random(place)
         self._last_ms = 0
-        self.linked = LinkedTelemetry(self.dialling, lambda: line)
+        self.telemetry = LinkedTelemetry(lambda: self.link)
 
     def _moment(self) -> tuple[int, int, float]:
         """A time that was not sent yet, how much later it was read, and a value."""
@@ -146,11 +144,9 @@ class Crowd:
 
     def __init__(self, folder: Path, asked: argparse.Namespace) -> None:
         site = Site(folder)
-        self._address = f"{HERE}:{asked.port}"
-        # All that telemetry asks of a link is where it leads.
-        line: Any = SimpleNamespace(address=self._address)
+        address = f"{HERE}:{asked.port}"
         self._nodes = [
-            SimulatedNode(site, name, place, asked.began, line)
+            SimulatedNode(site, name, place, asked.began, address)
             for place, name in enumerate(names(asked.nodes))
         ]
         self._rate = asked.rate / SERIES
@@ -164,14 +160,14 @@ class Crowd:
 
     async def rows(self, node: SimulatedNode) -> int:
         """By a server, as agents do; how many samples it took."""
-        told = await node.linked.store(node.measured())
+        told = await node.telemetry.store(node.measured())
         assert not told.refused, told.reason
         return told.stored
 
     async def batches(self, node: SimulatedNode) -> int:
         """By a server, as agents of the release before do."""
         (batch,) = node.measured().batches()
-        async with node.dialling.lane(self._address, link_pb2.BULK) as channel:
+        async with node.link.calls() as channel:
             stub: Any = MetricIntakeStub(channel)
             told: pb.StoredSamples = await stub.StoreSamples(batch, timeout=_STORE_S)
         assert not told.refused, told.reason

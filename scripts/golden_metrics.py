@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -115,11 +114,9 @@ async def _agent_page(folder: Path) -> str:
     file.write_text(f"node_id: n1\nreplicas: ['r1:1']\nstate_dir: {folder}\n")
     settings = load_agent_config(file, {}, {})
     supervisor = Supervisor(clock, lambda: None)
-    nothing: Any = None
     made = TelemetryParts(
         settings,
         NodeJobs(Roots(proc=folder, cgroup=folder), clock, notices=False),
-        nothing,
         lambda: None,
         clock,
         ServerTime(clock, lambda: None),

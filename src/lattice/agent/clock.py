@@ -15,7 +15,7 @@ from typing import Any
 from lattice.adapters.helper.clock import HelperClock
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
-from lattice.features.link.node.dialler import Dialling, linked_channel
+from lattice.features.link.node.dialler import Linked, linked_calls
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub
@@ -114,14 +114,13 @@ class HelperTime:
 
 
 class LinkedTime:
-    """Requests the time from the linked replica; `address` returns "" while there is none."""
+    """Requests the time from the linked replica; `link` returns None while there is none."""
 
-    def __init__(self, dialling: Dialling, address: Callable[[], str]) -> None:
-        self._dialling = dialling
-        self._address = address
+    def __init__(self, link: Callable[[], Linked | None]) -> None:
+        self._link = link
 
     async def __call__(self, nonce: str) -> str:
-        async with linked_channel(self._dialling, self._address()) as channel:
+        async with linked_calls(self._link()) as channel:
             stub: Any = AgentIdentityServiceStub(channel)
             request = pb.TellTimeRequest(nonce=nonce)
             answer: pb.ToldTime = await stub.TellTime(request, timeout=_ASK_S)

@@ -19,7 +19,7 @@ from lattice.domain.nodejobs import NodeJob
 from lattice.features.identity.model import IssuedJobToken, JobSelf
 from lattice.features.identity.node.job_answers import JobAnswers
 from lattice.features.identity.node.job_socket import JobSocket, ReportedEvents
-from lattice.features.link.node.dialler import Dialling, linked_channel
+from lattice.features.link.node.dialler import Linked, linked_calls
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.convert import value_of
 from lattice.wire.v1 import identity_pb2 as pb
@@ -30,15 +30,13 @@ _log = logging.getLogger("lattice.agent")
 _T = TypeVar("_T")
 _ASK_S = 10.0
 _READ_AGAIN_S = 1.0
-_LOST = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 class LinkedJobServers:
-    """Asks the linked replica; `address` returns "" while there is none."""
+    """Asks the linked replica; `link` returns None while there is none."""
 
-    def __init__(self, dialling: Dialling, address: Callable[[], str], servers: ServerTime) -> None:
-        self._dialling = dialling
-        self._address = address
+    def __init__(self, link: Callable[[], Linked | None], servers: ServerTime) -> None:
+        self._link = link
         self._servers = servers
 
     async def issue(self, job_id: int, started: float) -> IssuedJobToken:
@@ -53,7 +51,7 @@ class LinkedJobServers:
         return value_of(answer, JobSelf)
 
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> Any:
-        async with linked_channel(self._dialling, self._address(), lost=_LOST) as channel:
+        async with linked_calls(self._link()) as channel:
             return await call(JobIdentityServiceStub(channel))
 
 
@@ -102,8 +100,7 @@ class NodeCallers:
 def job_identity_loops(
     path: str,
     jobs: NodeJobs,
-    dialling: Dialling,
-    address: Callable[[], str],
+    link: Callable[[], Linked | None],
     servers: ServerTime,
     clock: Clock,
     events: ReportedEvents | None,
@@ -111,7 +108,7 @@ def job_identity_loops(
     """The socket's loop; none without a path. `events` keeps what jobs report."""
     if not path:
         return ()
-    answers = JobAnswers(LinkedJobServers(dialling, address, servers), clock)
+    answers = JobAnswers(LinkedJobServers(link, servers), clock)
     callers = NodeCallers(jobs, answers, Roots().cgroup, clock)
     listening = JobSocket(Path(path), callers.identify, answers.describe, clock, events)
     return (Loop("jobs' questions", listening.run, OnFailure.RESTART),)

@@ -15,18 +15,15 @@ import grpc
 from grpc import aio
 
 from lattice.base.errors import Unavailable
-from lattice.features.link.node.dialler import Dialling, linked_channel
-from lattice.features.link.node.keeper import LinkLine
+from lattice.features.link.node.dialler import Linked, linked_calls
 from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.node.row_messages import DeclaredNames, OutgoingRows
 from lattice.wire.carriers import EOF
-from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
 
 _STORE_S = 30.0
 _POLL_S = 2.0
-_LOST = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 class _NoStream(Exception):
@@ -61,32 +58,28 @@ class _RowStream:
 class LinkedTelemetry:
     """Calls the replica that this node is linked to."""
 
-    def __init__(self, dialling: Dialling, link: Callable[[], LinkLine | None]) -> None:
-        self._dialling = dialling
+    def __init__(self, link: Callable[[], Linked | None]) -> None:
         self._link = link
         self._stream: _RowStream | None = None
-        self._without_stream: LinkLine | None = None
+        self._without_stream: Linked | None = None
         """The link to a replica that has no stream for samples."""
 
     async def store(self, outgoing: OutgoingRows) -> StoredBatch:
         """Send rows. Raises `LatticeError`."""
-        line = self._link()
-        address = line.address if line else ""
-        async with linked_channel(self._dialling, address, lost=_LOST) as channel:
-            if line is not self._without_stream:
+        link = self._link()
+        async with linked_calls(link) as channel:
+            if link is not self._without_stream:
                 try:
-                    return await self._over_stream(channel, address, outgoing)
+                    return await self._over_stream(channel, outgoing)
                 except _NoStream:
-                    self._without_stream = line
+                    self._without_stream = link
             stub: Any = MetricIntakeStub(channel)
             answers = [
                 await stub.StoreSamples(batch, timeout=_STORE_S) for batch in outgoing.batches()
             ]
         return _added(answers)
 
-    async def _over_stream(
-        self, channel: aio.Channel, address: str, outgoing: OutgoingRows
-    ) -> StoredBatch:
+    async def _over_stream(self, channel: aio.Channel, outgoing: OutgoingRows) -> StoredBatch:
         stream, self._stream = self._stream, None
         if stream is None or stream.channel is not channel or stream.call.done():
             stub: Any = MetricIntakeStub(channel)
@@ -102,8 +95,9 @@ class LinkedTelemetry:
             # Only a stream whose messages are all answered is used again.
             self._stream = stream
         except TimeoutError:
-            self._dialling.give_up(address, link_pb2.BULK)
-            raise Unavailable(f"{address} has not answered for {_STORE_S:g} s.") from None
+            raise Unavailable(
+                f"The server has not taken samples for {_STORE_S:g} s.", hint="They are sent again."
+            ) from None
         finally:
             if self._stream is None:
                 stream.call.cancel()
@@ -113,16 +107,15 @@ class LinkedTelemetry:
 
     async def follow(self) -> AsyncIterator[pb.JobsTold]:
         """Yield until the server ends it or the node gets a new link. Raises `LatticeError`."""
-        line = self._link()
-        address = line.address if line else ""
-        async with linked_channel(self._dialling, address, lost=_LOST) as channel:
+        link = self._link()
+        async with linked_calls(link) as channel:
             stub: Any = MetricIntakeStub(channel)
             call = stub.FollowJobs(pb.FollowJobsRequest())
             reading: asyncio.Future[Any] | None = None
             try:
                 while True:
                     reading = asyncio.ensure_future(call.read())
-                    if not await self._come(reading, line, address):
+                    if not await self._come(reading, link):
                         return
                     message = reading.result()
                     if message is EOF:
@@ -133,18 +126,12 @@ class LinkedTelemetry:
                 if reading is not None:
                     await asyncio.gather(reading, return_exceptions=True)
 
-    async def _come(
-        self, reading: asyncio.Future[Any], line: LinkLine | None, address: str
-    ) -> bool:
-        """False if the node got a new link meanwhile: the server may be frozen or gone.
-
-        An idle stream does not notice that; the link does, because it sends pings.
-        """
+    async def _come(self, reading: asyncio.Future[Any], link: Linked | None) -> bool:
+        """False if the node got a new link meanwhile: the server may be frozen or gone."""
         while not reading.done():
             await asyncio.wait((reading,), timeout=_POLL_S)
             now = self._link()
-            if not reading.done() and now is not None and now is not line:
-                self._dialling.give_up(address, link_pb2.BULK)
+            if not reading.done() and now is not None and now is not link:
                 return False
         return True
 

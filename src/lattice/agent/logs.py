@@ -21,7 +21,7 @@ from lattice.domain.job_seal import JobSeal
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.nodejobs import CLOCK_SLACK_S
 from lattice.domain.sealed import DataKey
-from lattice.features.link.node.dialler import Dialling, linked_channel
+from lattice.features.link.node.dialler import Dialling, Linked, bulk_channel, linked_calls
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.collector import Collecting
 from lattice.features.logs.node.feed import LogFeed
@@ -48,13 +48,13 @@ class LogParts:
         settings: AgentSettings,
         jobs: NodeJobs,
         dialling: Dialling,
-        address: Callable[[], str],
+        link: Callable[[], Linked | None],
         clock: Clock,
         servers: ServerTime,
         helper: HelperChannel,
         fresh: FreshStart,
     ) -> None:
-        """`address` returns that of the linked replica, or ""."""
+        """`link` returns the current link, or None."""
         config = settings.config
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,7 @@ class LogParts:
         self.scraped = ScrapedJobs(
             config.state_dir / "sensitive-work", lambda: self.collecting.followed
         )
-        intake = LinkedIntake(dialling, address, servers, fresh, self.scraped.note_sensitive_work)
+        intake = LinkedIntake(dialling, link, servers, fresh, self.scraped.note_sensitive_work)
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
             settings.node,
@@ -137,7 +137,7 @@ class NodeJobSeals:
 
 
 class LinkedIntake:
-    """Calls the linked replica; `address` returns "" while there is none.
+    """Calls the linked replica; `link` returns None while there is none.
 
     Times of the node are converted to the servers' time, and times of the servers to the node's.
     """
@@ -145,7 +145,7 @@ class LinkedIntake:
     def __init__(
         self,
         dialling: Dialling,
-        address: Callable[[], str],
+        link: Callable[[], Linked | None],
         servers: ServerTime,
         fresh: FreshStart,
         on_sensitive_work: Callable[[], None] = lambda: None,
@@ -154,7 +154,7 @@ class LinkedIntake:
         self._fresh = fresh
         self._on_sensitive_work = on_sensitive_work
         self._dialling = dialling
-        self._address = address
+        self._link = link
         self._servers = servers
 
     async def admit(
@@ -240,9 +240,10 @@ class LinkedIntake:
         return JobSeal(key, message.cluster, message.allocation)
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
-        answer: pb.StoredChunk = await self._ask(
-            lambda stub: stub.StoreChunk(self._in_server_time(parts), timeout=_STORE_S)
-        )
+        async with bulk_channel(self._dialling, self._link()) as channel:
+            stub: Any = LogIntakeStub(channel)
+            sent = self._in_server_time(parts)
+            answer: pb.StoredChunk = await stub.StoreChunk(sent, timeout=_STORE_S)
         return answer.number
 
     async def _in_server_time(
@@ -267,7 +268,7 @@ class LinkedIntake:
         return PastJobs(jobs, complete=not answer.incomplete)
 
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
-        async with linked_channel(self._dialling, self._address()) as channel:
+        async with linked_calls(self._link()) as channel:
             return await call(LogIntakeStub(channel))
 
 

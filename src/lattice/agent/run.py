@@ -95,9 +95,6 @@ class _Link:
     def line(self) -> LinkLine | None:
         return self.keeper.line if self.keeper else None
 
-    def address(self) -> str:
-        return line.address if (line := self.line()) else ""
-
     def ahead_s(self) -> float | None:
         return line.ahead_s if (line := self.line()) else None
 
@@ -193,16 +190,15 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
     socket = settings.config.helper.socket
     helper_time = HelperTime(
         HelperClock(HelperChannel(socket, timeout_s=5.0)),
-        LinkedTime(dialling, link.address),
+        LinkedTime(link.line),
         servers,
         clock,
     )
     helper = HelperChannel(socket, telling=helper_time)
-    logs = LogParts(settings, jobs, dialling, link.address, clock, servers, helper, fresh)
+    logs = LogParts(settings, jobs, dialling, link.line, clock, servers, helper, fresh)
     telemetry = TelemetryParts(
         settings,
         jobs,
-        dialling,
         link.line,
         clock,
         servers,
@@ -231,7 +227,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
         Loop("identity", identity.run, OnFailure.RESTART),
         *_spire_loops(settings, identity),
         Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
-        *_job_loops(settings, jobs, dialling, link, servers, clock, telemetry.reported),
+        *_job_loops(settings, jobs, link, servers, clock, telemetry.reported),
         Loop("link", keeper.run, OnFailure.RESTART),
         Loop("helper's clock", helper_time.run, OnFailure.RESTART),
         Loop("self check", own.run, OnFailure.RESTART),
@@ -245,14 +241,13 @@ def _parts(  # noqa: PLR0913, PLR0917 - its dependencies
 def _job_loops(
     settings: AgentSettings,
     jobs: NodeJobs,
-    dialling: Dialling,
     link: _Link,
     servers: ServerTime,
     clock: Clock,
     events: ReportedEvents | None,
 ) -> tuple[Loop, ...]:
     path = settings.config.jobs.socket
-    asking = job_identity_loops(path, jobs, dialling, link.address, servers, clock, events)
+    asking = job_identity_loops(path, jobs, link.line, servers, clock, events)
     return (Loop("jobs", jobs.run, OnFailure.RESTART), *asking)
 
 

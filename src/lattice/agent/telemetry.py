@@ -23,8 +23,7 @@ from lattice.domain.metric import MetricKind, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.domain.run_events import RunEvent
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.link.node.dialler import Dialling
-from lattice.features.link.node.keeper import LinkLine
+from lattice.features.link.node.dialler import Linked
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.followed import FollowedFile
 from lattice.features.telemetry.node.buffer import SampleBuffer, SampleRow
@@ -54,12 +53,11 @@ _MIB = 1024 * 1024
 class TelemetryParts:
     """Measures this node's jobs. Call `close` at the end."""
 
-    def __init__(  # noqa: PLR0913 - what it stands on
+    def __init__(
         self,
         settings: AgentSettings,
         jobs: NodeJobs,
-        dialling: Dialling,
-        link: Callable[[], LinkLine | None],
+        link: Callable[[], Linked | None],
         clock: Clock,
         servers: ServerTime,
         followed: Callable[[], Iterable[FollowedFile]],
@@ -79,7 +77,7 @@ class TelemetryParts:
         self._process = process
         share = _share_of(settings.node)
         self.time = SteadyTime(clock, lambda: servers.ahead_s)
-        linked = LinkedTelemetry(dialling, link)
+        linked = LinkedTelemetry(link)
         self.job_settings = JobSettings(linked.follow, self.time.now, share=share)
         self.counters = HelperCounterLine(settings.config.helper.socket, clock)
         expected = settings.config.expected

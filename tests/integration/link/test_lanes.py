@@ -10,13 +10,14 @@ import struct
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.domain.peer import server_name
-from lattice.domain.stream import CarrierLost, StreamKind, StreamQuestion, digest_of
+from lattice.domain.stream import CarrierLost, Lane, StreamKind, StreamQuestion, digest_of
 from lattice.features.link.model import Replica
 from lattice.server.cluster.lane_listener import MOST_SPARE
 from lattice.wire.carriers import GrpcCarrier
@@ -178,7 +179,7 @@ async def test_a_shared_stream_uses_a_connection_that_others_use(site: Site) -> 
     agent = site.agent("n1", server)
     await eventually_async(lambda: agent.keeper.line is not None)
     for number in range(2):
-        async with server.desk.open(shared_question(site, "n1")) as carrier:
+        async with server.desk.open(question(site, "n1", shared=True)) as carrier:
             assert isinstance(carrier, GrpcCarrier), number
             assert len(agent.dialling._lanes) == 1
     assert agent.dialling._tls._spare is None
@@ -199,7 +200,7 @@ async def test_tickets_for_nodes_of_another_replica_go_together(site: Site) -> N
     second._peers._tickets._call = counted
 
     async def opened(node: str) -> str:
-        async with second.desk.open(shared_question(site, node)):
+        async with second.desk.open(question(site, node, shared=True)):
             return node
 
     assert await asyncio.gather(*map(opened, nodes)) == nodes
@@ -207,9 +208,18 @@ async def test_tickets_for_nodes_of_another_replica_go_together(site: Site) -> N
     assert len(calls) == 1
 
 
-def shared_question(site: Site, node: str) -> StreamQuestion:
+@pytest.mark.spec("AUTH-9")
+async def test_only_an_interactive_stream_has_the_next_lane_made_ready(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    for lane in (Lane.BULK, Lane.INTERACTIVE):
+        async with server.desk.open(question(site, "n1", lane=lane)) as carrier:
+            assert isinstance(carrier, TlsLane)
+        assert (agent.dialling._tls._timer is not None) == (lane is Lane.INTERACTIVE)
+
+
+def question(site: Site, node: str, **more: Any) -> StreamQuestion:
     session, kind = secrets.token_hex(16), StreamKind.ECHO
     grant = site.signer.issue(kind.act, node, subject="x", digest=digest_of(session, kind, b""))
-    return StreamQuestion(
-        node=node, kind=kind, session=session, opening=b"", grant=grant, shared=True
-    )
+    return StreamQuestion(node=node, kind=kind, session=session, opening=b"", grant=grant, **more)

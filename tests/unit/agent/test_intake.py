@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,11 +19,17 @@ _OVERWRITES = FreshStart(is_overwriting=lambda: True)
 
 
 class Servers:
-    """Takes the place of a dialled channel: what was asked, and a plain answer."""
+    """Takes the place of a link and its channels: what was asked, and a plain answer."""
+
+    address = "r1"
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.seal = pb.JobSeal()
+
+    @asynccontextmanager
+    async def calls(self) -> AsyncIterator[Servers]:
+        yield self
 
     @asynccontextmanager
     async def lane(self, _address: str, _lane: int) -> AsyncIterator[Servers]:
@@ -51,11 +57,21 @@ class Servers:
         return call
 
 
+def _intake(
+    servers: Servers,
+    time: ServerTime,
+    fresh: FreshStart,
+    on_sensitive_work: Callable[[], None] = lambda: None,
+) -> LinkedIntake:
+    link: Any = servers
+    return LinkedIntake(link, lambda: link, time, fresh, on_sensitive_work)
+
+
 @pytest.mark.spec("LOG-7")
 async def test_every_moment_is_corrected_both_ways() -> None:
     servers, ahead = Servers(), [300.0]
     time = ServerTime(ManualClock(), lambda: ahead[0])
-    intake = LinkedIntake(servers, lambda: "r1", time, _OVERWRITES)  # type: ignore[arg-type]
+    intake = _intake(servers, time, _OVERWRITES)
     await intake.admit(7, 1300.5, (1,))
     await intake.admit_noted(7, 1300.5, until=1400.0)
     await intake.admit_noted(7, 1300.5)
@@ -91,13 +107,7 @@ async def test_a_key_is_taken_only_by_a_process_that_overwrites_its_memory() -> 
     fresh = FreshStart(is_overwriting=lambda: False, why_never=lambda: "")
     fresh.on_wanted(lambda: stops.append("stop"))
     noted: list[str] = []
-    intake = LinkedIntake(
-        servers,  # type: ignore[arg-type]
-        lambda: "r1",
-        time,
-        fresh,
-        lambda: noted.append("sensitive"),
-    )
+    intake = _intake(servers, time, fresh, lambda: noted.append("sensitive"))
     for _ in range(2):
         with pytest.raises(Unavailable, match="starts anew"):
             await intake.admit(7, 1300.5, (1,))
@@ -105,7 +115,7 @@ async def test_a_key_is_taken_only_by_a_process_that_overwrites_its_memory() -> 
             await intake.seal_of(7, 1300.5)
     assert stops == ["stop"]
     assert set(noted) == {"sensitive"}
-    intake = LinkedIntake(servers, lambda: "r1", time, _OVERWRITES)  # type: ignore[arg-type]
+    intake = _intake(servers, time, _OVERWRITES)
     taken = (await intake.admit(7, 1300.5, (1,))).seal
     assert taken is not None
     assert taken.allocation == "7@1"

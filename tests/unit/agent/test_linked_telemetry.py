@@ -9,7 +9,6 @@ from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -20,6 +19,7 @@ from lattice.agent.linked_telemetry import LinkedTelemetry
 from lattice.base.errors import PermissionRefused, Unavailable, UsageError
 from lattice.domain.metric import Provenance
 from lattice.domain.nodejobs import JobIdentity
+from lattice.features.link.node.dialler import LinkChannel
 from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.node.buffer import Layout, SampleRow
 from lattice.features.telemetry.node.row_messages import OutgoingRows
@@ -104,27 +104,14 @@ class Replica(MetricIntakeServicer):
 
 
 class Node:
-    """A node that is linked to a replica, with its connections."""
+    """A node that is linked to a replica."""
 
     def __init__(self) -> None:
-        self.link: Any = None
-        self.given_up: list[str] = []
-        self._channels: dict[str, aio.Channel] = {}
-        dialling: Any = self
-        self.telemetry = LinkedTelemetry(dialling, lambda: self.link)
+        self.link: LinkChannel | None = None
+        self.telemetry = LinkedTelemetry(lambda: self.link)
 
     def link_to(self, replica: Replica) -> None:
-        self.link = SimpleNamespace(address=replica.address)
-
-    @asynccontextmanager
-    async def lane(self, address: str, _lane: int) -> AsyncIterator[aio.Channel]:
-        if address not in self._channels:
-            self._channels[address] = aio.insecure_channel(address)
-        yield self._channels[address]
-
-    def give_up(self, address: str, _lane: int) -> None:
-        self.given_up.append(address)
-        self._channels.pop(address, None)
+        self.link = LinkChannel(replica.address, aio.insecure_channel(replica.address))
 
     async def store(self, *, lost: int = 0) -> StoredBatch:
         row = SampleRow(
@@ -174,7 +161,6 @@ async def test_while_the_store_is_away_rows_are_kept_and_the_stream_stays(replic
         await node.store()
     assert await node.store() == StoredBatch(2)
     assert [[len(each.layouts) for each in got] for got in replica.streams] == [[1, 0]]
-    assert node.given_up == []
 
 
 @pytest.mark.parametrize("error", [UsageError, PermissionRefused])
@@ -213,16 +199,19 @@ async def test_what_may_not_have_arrived_is_declared_again(replica: Replica) -> 
     assert [[len(each.layouts) for each in got] for got in replica.streams] == [[1], [1]]
 
 
-async def test_a_server_that_does_not_answer_is_dialled_anew(
+@pytest.mark.spec("TOP-2")
+async def test_rows_that_a_server_does_not_take_are_sent_again_on_a_new_stream(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lattice.agent.linked_telemetry._STORE_S", 0.05)
     node = Node()
     node.link_to(replica)
     replica.silent = True
-    with pytest.raises(Unavailable, match="has not answered"):
+    with pytest.raises(Unavailable, match="has not taken samples"):
         await node.store()
-    assert node.given_up == [replica.address]
+    replica.silent = False
+    assert await node.store() == StoredBatch(2)
+    assert [[len(each.layouts) for each in got] for got in replica.streams] == [[1], [1]]
 
 
 @pytest.mark.spec("OPS-4")
@@ -235,7 +224,6 @@ async def test_an_older_replica_gets_batches_until_the_node_is_linked_anew(tmp_p
             assert await node.store() == StoredBatch(2, 1, "why")
         assert [each.jobs[0].job_id for each in replica.batches] == [7, 7]
         assert replica.batches[0].lost_total == 3
-        node.give_up(replica.address, 0)
         async with replica.serving():
             assert await node.store() == StoredBatch(2, 1, "why"), "it asks once a link"
             node.link_to(replica)
@@ -275,4 +263,3 @@ async def test_settings_are_followed_until_the_node_is_linked_anew(
     assert not following.done()
     node.link_to(Replica(tmp_path, "r2") if other else replica)
     await following
-    assert node.given_up == [replica.address]

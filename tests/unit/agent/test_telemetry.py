@@ -177,9 +177,8 @@ def parts(tmp_path: Path, text: str = "") -> TelemetryParts:
     clock = ManualClock()
     servers = ServerTime(clock, lambda: 302.0)
     nodes = NodeJobs(Roots(proc=tmp_path, cgroup=tmp_path), clock, notices=False)
-    dialling: Any = None
     told = config(tmp_path, text)
-    return TelemetryParts(told, nodes, dialling, lambda: None, clock, servers, tuple)
+    return TelemetryParts(told, nodes, lambda: None, clock, servers, tuple)
 
 
 async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ MOST_AGENT_STREAMS = 1280
 MOST_CONNECTIONS = 4096
 """Services are few, and people use REST."""
 MOST_AGENT_CONNECTIONS = 65_536
-"""A node has three or four: its link, a standby connection, and those of calls and streams."""
+"""A node has two to four: its link, a standby connection, and those of transfers and streams."""
 AGENT_IDLE_MS = 3_600_000
 """A connection without any call is closed then. Agents call on a standby connection more often."""
 

@@ -1,5 +1,8 @@
 """The agent's connections: each dial uses the current identity.
 
+Calls share the connection of the link: a connection of their own would cost each node a handshake,
+and a server its memory. Only bulk transfers have one, since a link must not wait behind them.
+
 Streams have a lane each (`lattice.wire.lane`), or use gRPC if the replica offers none. gRPC would
 share one connection between channels of the same kind. A terminal must not wait behind a bulk
 transfer, so there are two connections. They are closed after 90 s without use. New connections use
@@ -9,8 +12,8 @@ a renewed identity; open ones stay.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import grpc
@@ -23,10 +26,10 @@ from lattice.features.link.node.lanes import LaneCredentials, LaneDialler, LaneU
 from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
 from lattice.wire.lane import TlsLane
 from lattice.wire.status import error_of
-from lattice.wire.v1.link_pb2 import BULK, Ticket
+from lattice.wire.v1.link_pb2 import BULK, INTERACTIVE, Ticket
 
 _IDLE_S = 90.0
-"""Longer than the time between two samples, so that a node with a job keeps its connection."""
+"""Longer than the time between two chunks of a log, so that a busy node keeps its connection."""
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -43,6 +46,39 @@ class DialIdentity(LaneCredentials, Protocol):
     def channel_credentials(self) -> grpc.ChannelCredentials: ...
 
     def channel_options(self) -> Sequence[tuple[str, Any]]: ...
+
+
+class LinkChannel:
+    """The connection of a link, which calls share. It closes once link and calls have ended."""
+
+    def __init__(self, address: str, channel: aio.Channel) -> None:
+        self.address = address
+        self.channel = channel
+        self._calls = 0
+        self._closing = False
+
+    @asynccontextmanager
+    async def calls(self) -> AsyncIterator[aio.Channel]:
+        """The connection, for calls. Raises `LatticeError` for one that fails."""
+        if self._closing:
+            raise _not_linked()
+        self._calls += 1
+        try:
+            yield self.channel
+        except aio.AioRpcError as error:
+            raise error_of(self.address, error) from None
+        finally:
+            self._calls -= 1
+            await self._close_if_unused()
+
+    async def close(self) -> None:
+        """The link has ended. Calls end by themselves: gRPC would cancel whoever waits for them."""
+        self._closing = True
+        await self._close_if_unused()
+
+    async def _close_if_unused(self) -> None:
+        if self._closing and not self._calls:
+            await self.channel.close(None)
 
 
 class _Lane:
@@ -83,7 +119,8 @@ class Dialling:
         """A carrier to the replica that a ticket names."""
         if ticket.lane_dial:
             with suppress(LaneUnreachable):
-                made = await self._tls.open(ticket.lane_dial)
+                is_interactive = ticket.lane == INTERACTIVE
+                made = await self._tls.open(ticket.lane_dial, with_spare=is_interactive)
                 try:
                     yield made
                 finally:
@@ -148,20 +185,40 @@ class Dialling:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 
-@asynccontextmanager
-async def linked_channel(
-    dialling: Dialling, address: str, *, lost: Collection[str] = ("UNAVAILABLE",)
-) -> AsyncIterator[aio.Channel]:
-    """The connection for calls of the replica at `address`, which is "" without a link.
+class Linked(Protocol):
+    """A link, as far as calls need it."""
 
-    Raises `LatticeError` for a failed call. A status in `lost` drops the connection.
-    """
-    if not address:
-        raise Unavailable("This node is not linked to any server.", hint="It dials again.")
+    @property
+    def address(self) -> str: ...
+
+    def calls(self) -> AbstractAsyncContextManager[aio.Channel]: ...
+
+
+@asynccontextmanager
+async def linked_calls(link: Linked | None) -> AsyncIterator[aio.Channel]:
+    """The connection of this link, for calls. Raises `LatticeError` for one that fails."""
+    async with _present(link).calls() as channel:
+        yield channel
+
+
+@asynccontextmanager
+async def bulk_channel(dialling: Dialling, link: Linked | None) -> AsyncIterator[aio.Channel]:
+    """A connection for large transfers to the replica of this link. Raises `LatticeError`."""
+    address = _present(link).address
     async with dialling.lane(address, BULK) as channel:
         try:
             yield channel
         except aio.AioRpcError as error:
-            if error.code().name in lost:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
                 dialling.give_up(address, BULK)
             raise error_of(address, error) from None
+
+
+def _present(link: Linked | None) -> Linked:
+    if link is None:
+        raise _not_linked()
+    return link
+
+
+def _not_linked() -> Unavailable:
+    return Unavailable("This node is not linked to any server.", hint="It dials again.")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from lattice.base.clock import Clock
 from lattice.domain.node import NodeHealth
 from lattice.features.link.convert import health_message
 from lattice.features.link.model import REPLACED
-from lattice.features.link.node.dialler import Dialling
+from lattice.features.link.node.dialler import Dialling, LinkChannel
 from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.standby import Standby
 from lattice.wire.carriers import EOF
@@ -73,7 +74,7 @@ class LinkLine:
         self.published = False
         self._published_at = clock.monotonic()
         self._last_seen = clock.monotonic()
-        self._channel = channel
+        self._connection = LinkChannel(address, channel)
         self._clock = clock
         self._call: Any = channel.stream_stream(
             "/lattice.v1.LinkService/Link",
@@ -104,6 +105,10 @@ class LinkLine:
             return None
         known = abs(self._ahead_us) > self._round_trip_us / 2
         return self._ahead_us / 1e6 if known else 0.0
+
+    def calls(self) -> AbstractAsyncContextManager[aio.Channel]:
+        """The connection, for calls of this replica. They may outlast the link."""
+        return self._connection.calls()
 
     async def open(self, me: NodeSelf, patience_s: float) -> None:
         """Dial and read the welcome. Raises `LineLost`."""
@@ -160,7 +165,7 @@ class LinkLine:
     async def close(self) -> None:
         if isinstance(self._call, aio.Call):
             self._call.cancel()
-        await self._channel.close(None)
+        await self._connection.close()
 
     async def _read(self, on_ticket: Callable[[pb.Ticket], None]) -> None:
         while (message := await self._call.read()) is not EOF:

@@ -1,7 +1,7 @@
 """The agent's lanes: plain TLS to a replica, dialled for each stream. One spare is kept ready.
 
-A handshake costs a person who attaches some milliseconds. So after a stream began, the next lane to
-the same replica is dialled in advance. It is closed after five minutes without use.
+A handshake costs a person who attaches some milliseconds. So after an interactive stream began, the
+next lane to the same replica is dialled in advance. It is closed after five minutes without use.
 
 If a dial fails, that stream uses gRPC. If the port is closed, so do all streams for a minute.
 """
@@ -65,7 +65,7 @@ class LaneDialler:
         self._timer: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
 
-    async def open(self, address: str) -> TlsLane:
+    async def open(self, address: str, *, with_spare: bool) -> TlsLane:
         """A lane that nobody uses; the caller closes it. Raises `LaneUnreachable`."""
         now_s = self._clock.monotonic()
         if now_s < self._closed_until.get(address, 0.0):
@@ -80,7 +80,8 @@ class LaneDialler:
                     self._closed_until[address] = self._clock.monotonic() + _CLOSED_S
                 _log.warning("no lane to %s, gRPC is used: %s", address, error or "no answer")
                 raise LaneUnreachable from None
-        self._plan_spare(address)
+        if with_spare:
+            self._plan_spare(address)
         return lane
 
     async def _dial(self, address: str) -> TlsLane:

@@ -41,7 +41,7 @@ class Redial:
         self._given = tuple(dict.fromkeys(given))
         if not self._given:
             raise ValueError("no server to dial")
-        self._reported: tuple[str, ...] = ()
+        self._order = preference(node, self._given)
         self._chance = chance
         self._fruitless = 0
         self._lost: list[str] = []
@@ -49,13 +49,12 @@ class Redial:
 
     def set_replicas(self, addresses: Iterable[str]) -> None:
         """Set the addresses of the replicas, as one of them reported."""
-        self._reported = tuple(dict.fromkeys(addresses))
+        self._order = preference(self._node, (*addresses, *self._given))
 
     def round(self) -> list[str]:
         """The addresses to try now, in order; those just lost come last."""
-        order = preference(self._node, (*self._reported, *self._given))
-        return [each for each in order if each not in self._lost] + [
-            each for each in self._lost if each in order
+        return [each for each in self._order if each not in self._lost] + [
+            each for each in self._lost if each in self._order
         ]
 
     def others(self, address: str) -> list[str]:
@@ -69,8 +68,7 @@ class Redial:
 
     def lost(self, address: str) -> None:
         """An open link is lost, or a standby connection did not accept one."""
-        known = (*self._reported, *self._given)
-        self._lost = [each for each in self._lost if each != address and each in known]
+        self._lost = [each for each in self._lost if each != address and each in self._order]
         self._lost.append(address)
 
     def nobody(self) -> None:
