@@ -7,32 +7,29 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lattice.base.errors import LatticeError
 from lattice.domain.stream import Carrier, CarrierLost, NodeStreams, StreamQuestion
 from lattice.observe.node_questions import UNREADABLE, NoAnswer
+from lattice.observe.opening_turns import OpeningTurns
 from lattice.wire.conduit import Conduit, ConduitClosed
 
 _log = logging.getLogger(__name__)
 
-_MOST_OPENING = 128
-"""All nodes of a large job at once would delay each other, and retry all at once."""
-_TURN_S = 1.0
-"""A node that has not answered by then does not delay the others any longer."""
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class NodeStream(ABC):
     """What one node sends for one attempt, over as many connections as it takes."""
 
-    def __init__(self, node: str, nodes: NodeStreams, turn: asyncio.Semaphore) -> None:
-        """`turn` is held while a connection to the node is opened."""
+    def __init__(self, node: str, nodes: NodeStreams, turns: OpeningTurns) -> None:
+        """A connection to the node is opened in a turn."""
         self.node = node
         self._nodes = nodes
-        self._turn = turn
+        self._turns = turns
 
     @abstractmethod
     def question(self, session: str, *, resume: bool) -> StreamQuestion:
@@ -104,7 +101,7 @@ class NodeStream(ABC):
     @asynccontextmanager
     async def _opened(self, session: str, *, resume: bool) -> AsyncIterator[Carrier]:
         async with AsyncExitStack() as stack:
-            async with _turn_of(self._turn):
+            async with self._turns.turn():
                 question = self.question(session, resume=resume)
                 carrier = await stack.enter_async_context(self._nodes.open(question))
             yield carrier
@@ -118,19 +115,6 @@ class NodeStream(ABC):
             # There is no reader any more. Pings alone would keep the connection for ever.
             conduit.close()
             raise
-
-
-@asynccontextmanager
-async def _turn_of(turns: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Wait for a turn. It is given back at the end of the context, or after a second."""
-    await turns.acquire()
-    with ExitStack() as stack:
-        stack.callback(turns.release)
-        timer = asyncio.get_running_loop().call_later(_TURN_S, stack.close)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 K = TypeVar("K", bound=Hashable)
@@ -151,8 +135,7 @@ class SharedStreams(Generic[K, S]):
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._shared: dict[K, _Shared[S]] = {}
-        self.turns = asyncio.Semaphore(_MOST_OPENING)
-        """Held while a connection to a node is opened."""
+        self.turns = OpeningTurns()
 
     @property
     def open(self) -> int:

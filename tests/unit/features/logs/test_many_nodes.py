@@ -21,7 +21,7 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.live_feeds import Feeds
 from lattice.features.logs.service.log_service import LogService
 from lattice.foundation.attempt_finder import AttemptFinder
-from lattice.observe import node_stream
+from lattice.observe import opening_turns
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
@@ -159,7 +159,7 @@ async def test_all_viewers_of_a_job_share_its_feeds(site: Site) -> None:
     )
     assert sorted(each.node for each in site.nodes.opened) == sorted(set(nodes_of(both[0])))
     assert all(each.shared for each in site.nodes.opened), "no connection for each"
-    assert site.nodes.most_opening <= node_stream._MOST_OPENING
+    assert site.nodes.most_opening <= opening_turns._MOST
 
 
 async def test_a_small_job_has_connections_of_its_own() -> None:
@@ -175,7 +175,7 @@ async def test_silent_nodes_give_their_turn_to_others(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than may be opened at once are silent, and they were first."""
-    monkeypatch.setattr(node_stream, "_TURN_S", 0.05)
+    monkeypatch.setattr(opening_turns, "_LEAST_S", 0.05)
     monkeypatch.setattr(query_streams, "_FIRST_ANSWER_S", 0.2)
     records = await site.read(NODES - 300)
     assert sorted(nodes_of(records)) == sorted(f"n{number}" for number in range(301, NODES + 1))

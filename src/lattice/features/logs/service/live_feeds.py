@@ -38,6 +38,7 @@ from lattice.features.logs.service.live_stream import RING_BYTES, FedStream
 from lattice.features.logs.service.log_keys import AttemptName
 from lattice.observe.node_questions import NoAnswer, is_own_run, started_s, stream_question
 from lattice.observe.node_stream import NodeStream, SharedStreams
+from lattice.observe.opening_turns import OpeningTurns
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import logs_pb2 as pb
 
@@ -80,14 +81,14 @@ class NodeFeed(NodeStream):
         signer: GrantSigner,
         clock: Clock,
         owner_of: AttemptLookup,
-        turn: asyncio.Semaphore | None = None,
+        turns: OpeningTurns | None = None,
         among: int = 1,
     ) -> None:
-        """`owner_of` assigns runs to attempts; `turn` is held while a connection is opened.
+        """`owner_of` assigns runs to attempts; connections are opened in `turns`.
 
         `among` is the number of nodes that are followed together.
         """
-        super().__init__(node, nodes, turn or asyncio.Semaphore(1))
+        super().__init__(node, nodes, turns or OpeningTurns())
         self._owner_of = owner_of
         self._among = among
         self._before: float | None = None

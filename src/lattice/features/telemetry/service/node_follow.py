@@ -46,6 +46,7 @@ from lattice.observe.node_questions import (
     stream_question,
 )
 from lattice.observe.node_stream import NodeStream, SharedStreams
+from lattice.observe.opening_turns import OpeningTurns
 from lattice.wire.conduit import Conduit, patient_conduit
 
 MOST_ALERTS = 256
@@ -109,12 +110,12 @@ class NodeFollow(NodeStream):
         attempt: JobAttempt,
         node: str,
         means: Means,
-        turn: asyncio.Semaphore,
+        turns: OpeningTurns,
         *,
         alerts_only: bool,
     ) -> None:
-        """`turn` is held while a connection is opened."""
-        super().__init__(node, means.nodes, turn)
+        """Connections are opened in `turns`."""
+        super().__init__(node, means.nodes, turns)
         self._alerts_only = alerts_only
         self.followers: list[FollowedNews] = []
         self._attempt = attempt

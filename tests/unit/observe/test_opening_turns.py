@@ -1,0 +1,76 @@
+"""How many connections to nodes are opened at a time, and how long a silent node delays others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lattice.base.errors import Unavailable
+from lattice.observe import opening_turns
+from lattice.observe.opening_turns import OpeningTurns
+from tests.eventually import eventually_async
+from tests.fakes.manual_clock import ManualClock
+
+
+async def _open(turns: OpeningTurns, opened: asyncio.Event) -> None:
+    async with turns.turn():
+        await opened.wait()
+
+
+@pytest.mark.spec("WATCH-3")
+async def test_so_many_are_opened_at_a_time_and_the_next_when_one_is_open() -> None:
+    turns, opened = OpeningTurns(2), [asyncio.Event() for _ in range(3)]
+    entered: list[int] = []
+
+    async def one(number: int) -> None:
+        async with turns.turn():
+            entered.append(number)
+            await opened[number].wait()
+
+    tasks = [asyncio.create_task(one(number)) for number in range(3)]
+    await eventually_async(lambda: entered == [0, 1])
+    opened[1].set()
+    await eventually_async(lambda: entered == [0, 1, 2])
+    for each in opened:
+        each.set()
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.spec("WATCH-3")
+async def test_a_silent_node_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_turns, "_LEAST_S", 0.01)
+    turns, never = OpeningTurns(1), asyncio.Event()
+    silent = asyncio.create_task(_open(turns, never))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30), turns.turn():
+        assert not silent.done()
+    silent.cancel()
+    await asyncio.gather(silent, return_exceptions=True)
+    async with asyncio.timeout(30), turns.turn():
+        pass
+
+
+async def test_where_openings_are_slow_a_turn_lasts_longer_until_they_are_quick_again() -> None:
+    clock = ManualClock()
+    turns = OpeningTurns(1, clock.monotonic)
+    assert turns.patience_s == 1
+    async with turns.turn():
+        clock.advance(2)
+    assert turns.patience_s == 8
+
+    async def silent() -> None:
+        async with turns.turn():
+            clock.advance(5)
+            raise Unavailable("It does not answer.")
+
+    with pytest.raises(Unavailable):
+        await silent()
+    assert turns.patience_s == 8, "how long a silent node took is no measure"
+    async with turns.turn():
+        clock.advance(60)
+    assert turns.patience_s == 10
+    for _ in range(100):
+        async with turns.turn():
+            clock.advance(0.02)
+    assert turns.patience_s == 1
