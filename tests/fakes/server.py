@@ -171,7 +171,7 @@ def composed(
         health.wire(
             base,
             InMemoryStateView(state, CLUSTER_KEY),
-            description=Description(lambda: faces.rest).text,
+            description=Description(lambda: faces.routes).text,
         ),
         doctor.wire(base, InMemoryInspection()),
         monitoring.wire(base, InMemoryStateView(state, ENDED), FixedExpiries()),

@@ -137,7 +137,7 @@ def _are_read(scheduler: Scheduler, accounting_error: str, state: StateView) -> 
 
 async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
     """Open every feature and the listener for agents. Raises `ConfigurationError`."""
-    description = Description(lambda: faces.rest)
+    description = Description(lambda: faces.routes)
     wirings = tuple(features(ground, description.text))
     for each in wirings:
         stack.push_async_callback(each.close)

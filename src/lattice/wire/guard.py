@@ -15,7 +15,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -121,6 +121,29 @@ def described_body(kind: type) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """One route as a feature has offered it."""
+
+    path: str
+    handler: Callable[..., Awaitable[Any]]
+    options: dict[str, Any]
+    answer: Any
+    body: type | None
+
+    def add_to(self, router: APIRouter) -> None:
+        router.add_api_route(self.path, self.handler, response_model=None, **self.options)
+
+    def describe_in(self, router: APIRouter) -> None:
+        router.add_api_route(
+            self.path,
+            self.handler,
+            response_model=self.answer,
+            openapi_extra=described_body(self.body) if self.body else None,
+            **self.options,
+        )
+
+
 class Authorise(Protocol[Caller_co]):
     """Decides on one call: returns the verified caller, or raises an error of the tree."""
 
@@ -143,14 +166,18 @@ class GuardedRoutes(Generic[Caller]):
         self._on_defect = on_defect
         self.next_change = next_change
         self.router = APIRouter()
+        self._offered: list[_Route] = []
         self.rpc_of_route: dict[tuple[str, str], str] = {}
         """Of all routes, by method and path."""
 
     def get(
-        self, path: str, *, rpc: str, bare: bool = False, **options: Any
+        self, path: str, *, rpc: str, bare: bool = False, answer: Any = None, **options: Any
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-        """Offer a GET. `bare` routes are at the root, without a version prefix."""
-        return self._offer("GET", path, rpc, "" if bare else PREFIX, options)
+        """Offer a GET. `bare` routes are at the root, without a version prefix.
+
+        `answer` is the type that the description shows.
+        """
+        return self._offer("GET", path, rpc, bare, answer, None, options)
 
     def change(
         self,
@@ -160,17 +187,16 @@ class GuardedRoutes(Generic[Caller]):
         rpc: str,
         body: type | None = None,
         bare: bool = False,
+        answer: Any = None,
         **options: Any,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer a POST, PUT, PATCH or DELETE. Its handler reads a `body` with `self.body`.
 
-        `bare` as for a GET.
+        `bare` and `answer` as for a GET.
         """
         if method not in {"POST", "PUT", "PATCH", "DELETE"}:
             raise ValueError(f"{method} changes nothing")
-        if body is not None:
-            options["openapi_extra"] = described_body(body)
-        return self._offer(method, path, rpc, "" if bare else PREFIX, options)
+        return self._offer(method, path, rpc, bare, answer, body, options)
 
     def socket(
         self,
@@ -204,27 +230,42 @@ class GuardedRoutes(Generic[Caller]):
         method: str,
         path: str,
         rpc: str,
-        prefix: str,
+        bare: bool,
+        answer: Any,
+        body: type | None,
         options: dict[str, Any],
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         permission = self._permissions.get(rpc)
         if permission is None:
             raise UndeclaredPermission(f"{method} {path} names {rpc}, which declares no permission")
         guard = Depends(self._guard(rpc, permission, foreign_pages=method == "GET"))
+        full_path = path if bare else PREFIX + path
+        # Failures are the same for every route, so the description of the API has them once.
+        options = {
+            "methods": [method],
+            "dependencies": [guard],
+            "operation_id": rpc.rpartition("/")[2],
+            **options,
+        }
 
         def offer(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-            self.rpc_of_route[method, prefix + path] = rpc
-            # Failures are the same for every route, so the description of the API has them once.
-            self.router.add_api_route(
-                prefix + path,
-                handler,
-                methods=[method],
-                dependencies=[guard],
-                **{"operation_id": rpc.rpartition("/")[2], **options},
-            )
+            self.rpc_of_route[method, full_path] = rpc
+            route = _Route(full_path, handler, options, answer, body)
+            self._offered.append(route)
+            route.add_to(self.router)
             return handler
 
         return offer
+
+    def described(self) -> APIRouter:
+        """The routes with the schemas of their answers and bodies, which take long to make.
+
+        Only a description needs them: handlers encode and decode by themselves.
+        """
+        router = APIRouter()
+        for each in self._offered:
+            each.describe_in(router)
+        return router
 
     async def body(self, request: Request, kind: type[T], largest_bytes: int = LARGEST_BYTES) -> T:
         """The body of the request, read only after the guard."""

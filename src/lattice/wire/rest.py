@@ -69,7 +69,7 @@ def _offer(
     options: dict[str, Any] = {
         "rpc": operation.rpc,
         "bare": operation.at_root,
-        "response_model": operation.answer,
+        "answer": operation.answer,
         "operation_id": name,
     }
     if operation.method == "GET":
@@ -111,7 +111,6 @@ def _offer_stream(routes: GuardedRoutes[Caller], binding: StreamBinding[Any, Any
         operation.path,
         rpc=operation.rpc,
         response_class=EventStream,
-        response_model=None,
         status_code=200,
         responses={200: DESCRIPTION},
     )(answer)

@@ -25,15 +25,15 @@ async def test_the_description_is_the_one_that_is_checked_in() -> None:
 async def test_the_description_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
 
-    def describe(app: object) -> str:
-        built.append(app)
+    def describe(routes: object) -> str:
+        built.append(routes)
         return "{}"
 
     monkeypatch.setattr(description, "describe", describe)
-    app = composed().rest
-    once = Description(lambda: app)
+    routes = composed().routes
+    once = Description(lambda: routes)
     assert await asyncio.gather(*(once.text() for _ in range(5))) == ["{}"] * 5
-    assert built == [app]
+    assert built == [routes]
 
 
 @pytest.fixture

@@ -92,7 +92,6 @@ def offer(
     @routes.get(
         _PATH,
         rpc=RPC,
-        response_model=None,
         status_code=101,
         responses={
             101: {"description": f"A WebSocket, if `{PROTOCOL}` is offered."},

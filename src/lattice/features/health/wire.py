@@ -76,7 +76,7 @@ def offer(
         "/readyz",
         rpc=f"{_SERVICE}/GetReadiness",
         bare=True,
-        response_model=Readiness,
+        answer=Readiness,
         operation_id="GetReadiness",
         responses=_UNREADY,
     )

@@ -26,7 +26,6 @@ def offer(routes: GuardedRoutes[Actor], service: LogService) -> None:
         "/allocations/{id}/logs/raw",
         rpc="lattice.v1.LogService/ReadRawLog",
         response_class=StreamingResponse,
-        response_model=None,
     )
     async def read_raw_log(
         request: Request,

@@ -77,7 +77,6 @@ def offer(routes: GuardedRoutes[Actor], service: PrometheusService) -> None:
         "/prometheus/api/v1/label/{name}/values",
         rpc=_RPC + "ListLabelValues",
         bare=True,
-        response_model=None,
     )
     async def label_values(request: Request, name: str = Path(max_length=128)) -> Response:
         return await _answered(routes, request, service.label_values, name)
@@ -89,12 +88,10 @@ def _offer(routes: GuardedRoutes[Actor], call: str, rpc: str, ask: Ask) -> None:
     async def handle(request: Request) -> Response:
         return await _answered(routes, request, ask)
 
-    routes.get(path, rpc=_RPC + rpc, bare=True, response_model=None)(handle)
+    routes.get(path, rpc=_RPC + rpc, bare=True)(handle)
     # POST with a form: a query may be too long for a URL.
     by_form = f"{rpc}ByForm"
-    routes.change(
-        "POST", path, rpc=_RPC + rpc, bare=True, response_model=None, operation_id=by_form
-    )(handle)
+    routes.change("POST", path, rpc=_RPC + rpc, bare=True, operation_id=by_form)(handle)
 
 
 async def _answered(

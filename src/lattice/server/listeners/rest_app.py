@@ -44,16 +44,17 @@ from lattice.wire.guard import GuardedRoutes
 from lattice.wire.rest import CLIENT_LEFT, ClientLeft
 from lattice.wire.status import SECURITY_HEADERS, ErrorBody, http_error
 
+_TITLE = "Lattice"
 _EVENTS = "text/event-stream"
 _REF = "#/components/schemas/{model}"
 
 
 class Description:
-    """The description as JSON text. It takes a quarter of a second, so a thread builds it."""
+    """The description as JSON text. It takes half a second, so a thread builds it."""
 
-    def __init__(self, app: Callable[[], FastAPI]) -> None:
-        """`app` is called at the first request: it is built after the feature that serves this."""
-        self._app = app
+    def __init__(self, routes: Callable[[], GuardedRoutes[Actor]]) -> None:
+        """`routes` is called at the first request: features offer theirs after this is made."""
+        self._routes = routes
         self._building = asyncio.Lock()
         self._text = ""
 
@@ -61,16 +62,16 @@ class Description:
         """The same text at every call."""
         async with self._building:
             if not self._text:
-                self._text = await asyncio.to_thread(describe, self._app())
+                self._text = await asyncio.to_thread(describe, self._routes())
         return self._text
 
 
-def describe(app: FastAPI) -> str:
+def describe(routes: GuardedRoutes[Actor]) -> str:
     """Describe the routes, with the failures that all of them share.
 
     FastAPI's 422 is removed: invalid input is 400 here.
     """
-    description = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    description = get_openapi(title=_TITLE, version=__version__, routes=routes.described().routes)
     for path in description["paths"].values():
         for operation in path.values():
             responses = operation["responses"]
@@ -120,7 +121,7 @@ def build_app(
     """The application around routes that the features have offered."""
     # FastAPI's own documentation pages are outside the guard, so they are off.
     app = FastAPI(
-        title="Lattice",
+        title=_TITLE,
         version=__version__,
         docs_url=None,
         redoc_url=None,
