@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from array import array
@@ -19,7 +18,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
 from lattice.domain.metric import CATALOGUE, Provenance, labelled
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert.batches import StoredBatch, Unpacked, batch_of
+from lattice.features.telemetry.convert.batches import StoredBatch
 from lattice.features.telemetry.convert.rows import MOST_LAYOUTS, MOST_ROWS, MOST_SERIES
 from lattice.features.telemetry.node.buffer import SampleRow, SeriesKey
 from lattice.features.telemetry.node.row_messages import LARGEST_BYTES, DeclaredNames, OutgoingRows
@@ -27,9 +26,9 @@ from lattice.features.telemetry.service.node_series import NodeSeries
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.supervised import SupervisedLoops
+from tests.recorded_samples import TAPES, AsBatches, AsRows, recorded
 from tests.unit.features.telemetry.test_intake import CPU, PROBE, STAMPED, Site
 
-TAPES = sorted((Path(__file__).parents[3] / "fixtures" / "wire").glob("agent-*.jsonl"))
 CARD = labelled(gpu_uuid="GPU-1")
 CPU_SERIES: SeriesKey = (CPU, (), PROBE)
 GPU_SERIES: SeriesKey = ("gpu_utilization_percent", CARD, PROBE)
@@ -88,47 +87,14 @@ def points(store: InMemoryMetricStore) -> dict[tuple[tuple[str, str], ...], dict
     }
 
 
-def rows_of(batch: Unpacked) -> list[SampleRow]:
-    """The rows that an agent had before it made a batch of them."""
-    found = []
-    for job in batch.jobs:
-        for place, time_ms in enumerate(job.times_ms):
-            there = [each for each in job.series if not math.isnan(each.values[place])]
-            found.append(
-                SampleRow(
-                    JobIdentity("", job.job_id, 1, job.started),
-                    time_ms,
-                    tuple((each.metric, each.labels, each.source) for each in there),
-                    array("d", (each.values[place] for each in there)),
-                    array("H", (each.late_ms[place] if each.late_ms else 0 for each in there)),
-                )
-            )
-    return found
-
-
-def recorded(file: Path) -> tuple[str, list[pb.SampleBatch]]:
-    about, *lines = (json.loads(line) for line in file.read_text().splitlines())
-    batches = [
-        pb.SampleBatch.FromString(bytes.fromhex(each["message"]))
-        for each in lines
-        if (each["rpc"], each["from"]) == ("MetricIntake/StoreSamples", "agent")
-    ]
-    return about["node"], batches
-
-
 async def in_both_forms(
     site: Site, other: Site, node: str, batches: Iterable[pb.SampleBatch]
 ) -> None:
-    series, names, running = other.intake.series_of(node), DeclaredNames(), SupervisedLoops()
+    older, newer = AsBatches(site.intake, node), AsRows(other.intake, node)
+    running = SupervisedLoops()
     async with site.writing.running(running), other.writing.running(running):
         for batch in batches:
-            found = batch_of(batch)
-            stored = await site.intake.store(node, found)
-            outgoing = OutgoingRows(rows_of(found), lambda each: each.started)
-            again = StoredBatch(0)
-            for message in names.messages(outgoing):
-                told = await other.intake.store_rows(series, message)
-                again = StoredBatch(again.stored + told.stored, again.refused + told.refused)
+            stored, again = await older.send(batch), await newer.send(batch)
             assert (again.stored, again.refused) == (stored.stored, stored.refused)
     assert points(site.store) == points(other.store)
 
