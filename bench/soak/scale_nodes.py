@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
+import re
 import sys
 import time
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +33,7 @@ from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Provenance
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import CarrierLost, Session, StreamKind
+from lattice.features.link.node import keeper
 from lattice.features.telemetry.convert.snapshots import Want, node_snapshot_message, opening_of
 from lattice.features.telemetry.node.buffer import SampleRow
 from lattice.features.telemetry.node.row_messages import OutgoingRows
@@ -37,12 +41,11 @@ from lattice.wire.conduit import ConduitClosed
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.integration.link.site import Agent, Site
 
-MEASURE_S = 30
-"""How often what watchers see is measured, as an agent does in prod."""
 STARTS_A_SECOND = 40
 """Agents of one process: a site's agents don't start in one moment, and the machine is shared."""
-_TRY_AGAIN_S = 2.0
+_TRY_AGAIN_S = 10.0
 _REPORT_S = 1.0
+_REASON_LETTERS, _MOST_REASONS = 120, 8
 NUMBERED = "cpu_cores"
 """A series of each node: its values are the numbers of the batches."""
 
@@ -88,7 +91,7 @@ class ScaleNode:
         self._batches = 0
         serves = {StreamKind.LOGS: self._logs, StreamKind.METRICS: self._metrics}
         self.agent = Agent(site, name, addresses, seed=seed, serves=serves)
-        self._telemetry = LinkedTelemetry(self.agent.dialling, lambda: self.agent.keeper.line)
+        self._telemetry = LinkedTelemetry(lambda: self.agent.keeper.line)
 
     @property
     def address(self) -> str:
@@ -151,15 +154,16 @@ class ScaleNode:
 class Measured:
     """What the nodes of a job measured last: encoded once for all of them."""
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, began: float, every_s: int) -> None:
         self._began = began
-        self._time = time.time() // MEASURE_S * MEASURE_S
+        self._every_s = every_s
+        self._time = time.time() // every_s * every_s
         self._of: dict[int, bytes] = {}
         self._changed = asyncio.Condition()
 
     def now(self, job: int) -> bytes:
         if job not in self._of:
-            older = self._snapshot(job, self._time - MEASURE_S)
+            older = self._snapshot(job, self._time - self._every_s)
             newest = self._snapshot(job, self._time)
             progress = Progress(output=self._time, processor=self._time)
             message = node_snapshot_message(self._began, older, newest, (), progress)
@@ -172,24 +176,44 @@ class Measured:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._time + MEASURE_S - time.time())
-            self._time += MEASURE_S
+            await asyncio.sleep(self._time + self._every_s - time.time())
+            self._time += self._every_s
             self._of.clear()
             async with self._changed:
                 self._changed.notify_all()
 
     def _snapshot(self, job: int, at: float) -> JobSnapshot:
-        return snapshot(job, self._began, at, MEASURE_S)
+        return snapshot(job, self._began, at, self._every_s)
+
+
+class LostLinks(logging.Handler):
+    """Why links of this process were lost or not opened, by reason."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.reasons: Counter[str] = Counter()
+        logger = logging.getLogger(keeper.__name__)
+        logger.addHandler(self)
+        logger.propagate = False
+        logging.disable(logging.INFO)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = re.sub(r"[0-9.]+:[0-9]+|[0-9]+ s", "…", record.getMessage())
+        self.reasons[text[:_REASON_LETTERS]] += 1
 
 
 class Crowd:
     """The nodes of one process."""
 
-    def __init__(self, folder: Path, plan: Plan, share: range, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, plan: Plan, share: range, measure_s: int, addresses: Sequence[str]
+    ) -> None:
         site = Site(folder)
-        self.measured = Measured(plan.began)
-        self.rates = Rates()
+        self.measured = Measured(plan.began, measure_s)
+        self._rates = Rates()
+        self._changed = asyncio.Event()
         self.sent = Sent()
+        self._lost = LostLinks()
         self.nodes = []
         for place in share:
             name = plan.names[place]
@@ -205,6 +229,12 @@ class Crowd:
             self._begin(self._play(node))
             await asyncio.sleep(1 / STARTS_A_SECOND)
 
+    def set_rates(self, rates: Rates) -> None:
+        """From now on, also for nodes that wait for their first."""
+        self._rates = rates
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
     def _begin(self, act: Any) -> None:
         task = asyncio.create_task(act)
         self._tasks.add(task)
@@ -219,26 +249,27 @@ class Crowd:
 
     async def _write(self, node: ScaleNode, dice: random.Random) -> None:
         while True:
-            line_s = self.rates.large_line_s if node.job.id == 1 else self.rates.line_s
+            line_s = self._rates.large_line_s if node.job.id == 1 else self._rates.line_s
             if not line_s:
-                await asyncio.sleep(_REPORT_S)
+                await self._changed.wait()
                 continue
             await asyncio.sleep(dice.uniform(0.5, 1.5) * line_s)
-            if self.rates.line_s:
+            if self._rates.line_s:
                 await node.write()
 
     async def _send(self, node: ScaleNode, dice: random.Random) -> None:
         first = True
         while True:
-            if not self.rates.sample_s:
-                await asyncio.sleep(_REPORT_S)
+            sample_s = self._rates.sample_s
+            if not sample_s:
+                await self._changed.wait()
                 continue
             if first:
                 first = False
-                await asyncio.sleep(dice.uniform(0, self.rates.sample_s))
+                await asyncio.sleep(dice.uniform(0, sample_s))
             begun = time.monotonic()
             await node.send(self.sent)
-            await asyncio.sleep(max(0.0, begun + self.rates.sample_s - time.monotonic()))
+            await asyncio.sleep(max(0.0, begun + sample_s - time.monotonic()))
 
     def report(self) -> dict[str, Any]:
         return {
@@ -249,6 +280,7 @@ class Crowd:
             "tries_failed": self.sent.tries_failed,
             "feeds": sum(len(each.feeds) for each in self.nodes),
             "lines": sum(each.lines for each in self.nodes),
+            "links_lost": dict(self._lost.reasons.most_common(_MOST_REASONS)),
         }
 
     def write_end(self, file: Path) -> None:
@@ -257,9 +289,11 @@ class Crowd:
         file.write_text(json.dumps({"lines": lines, "batches": self.sent.acknowledged}))
 
 
-async def nodes(folder: Path, plan: Plan, share: range, addresses: Sequence[str]) -> None:
+async def nodes(
+    folder: Path, plan: Plan, share: range, measure_s: int, addresses: Sequence[str]
+) -> None:
     """The input has rates as JSON, and at the end the name of a file for what was done."""
-    crowd = Crowd(folder, plan, share, addresses)
+    crowd = Crowd(folder, plan, share, measure_s, addresses)
     say({"made": len(crowd.nodes)})
     loop = asyncio.get_running_loop()
     if not await loop.run_in_executor(None, sys.stdin.readline):
@@ -277,6 +311,6 @@ async def nodes(folder: Path, plan: Plan, share: range, addresses: Sequence[str]
         if "end" in asked:
             crowd.write_end(Path(asked["end"]))
         else:
-            crowd.rates = Rates(**asked)
+            crowd.set_rates(Rates(**asked))
     reporting.cancel()
     starting.cancel()

@@ -13,6 +13,7 @@ from itertools import cycle
 from bench.simulated_nodes import node_names
 
 USERS = 500
+PROJECTS = 20
 LARGEST = 1000
 _LARGEST_SHARE = 4
 """The largest job has a quarter of the nodes at most."""
@@ -37,6 +38,11 @@ class PlannedJob:
 
 def owner_of(job_id: int) -> str:
     return f"user{job_id % USERS:03d}"
+
+
+def project_of(job_id: int) -> str:
+    """That of its owner."""
+    return f"project{job_id % USERS % PROJECTS:02d}"
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,13 @@ import uvicorn
 
 from bench.figures import say
 from bench.measuring import TELL_S, end_with_the_first
-from bench.soak.scale_plan import USERS, Plan, owner_of
+from bench.soak.scale_plan import USERS, Plan, owner_of, project_of
 from lattice.adapters.slurm.schema.squeue import SqueueFormat
 from lattice.domain.nodeset import NodeSet
 from tests.fakes.recorded_slurm import recorded
 from tests.integration.link.site import CLUSTER
 
 CHANGES_A_SECOND = 200
-PROJECT = "research"
 _VERSION = "v0.0.45"
 _END_FIELD, _END_ROW = "\0", "\1\n"
 
@@ -116,7 +115,7 @@ def _fields(plan: Plan, job: int) -> Mapping[str, str]:
         "NodeList": NodeSet(nodes).fold() if nodes else "",
         "SLUID": f"s{job:012}",
         "Reason": "None" if nodes else "Priority",
-        "Account": PROJECT,
+        "Account": project_of(job),
         "Partition": "batch",
         "QOS": "normal",
         "Name": "train",
@@ -131,15 +130,23 @@ class MadeUpRest:
 
     def __init__(self, plan: Plan) -> None:
         nodes, associations = recorded("nodes", _VERSION), recorded("associations", _VERSION)
+        accounts = recorded("accounts", _VERSION)
         changed_at = plan.began
         one = nodes["nodes"][0]
         nodes["nodes"] = [
             one | {"name": name, "hostname": name, "address": name} for name in plan.names
         ]
         nodes["last_update"]["number"] = changed_at
-        user = associations["associations"][-1]
+        projects = sorted({project_of(number) for number in range(USERS)})
+        accounts["accounts"] += [
+            accounts["accounts"][-1] | {"name": each, "description": each} for each in projects
+        ]
+        project, user = associations["associations"][-2:]
         associations["associations"] += [
-            user | {"account": PROJECT, "user": owner_of(number), "id": 1000 + number}
+            project | {"account": each, "id": 900 + number} for number, each in enumerate(projects)
+        ]
+        associations["associations"] += [
+            user | {"account": project_of(number), "user": owner_of(number), "id": 1000 + number}
             for number in range(USERS)
         ]
         for each in associations["associations"]:
@@ -149,7 +156,7 @@ class MadeUpRest:
             "/openapi/v3": json.dumps(recorded("openapi", _VERSION)).encode(),
             f"/slurm/{_VERSION}/nodes": json.dumps(nodes).encode(),
             f"/slurm/{_VERSION}/diag": json.dumps(recorded("diag", _VERSION)).encode(),
-            f"/slurmdb/{_VERSION}/accounts": json.dumps(recorded("accounts", _VERSION)).encode(),
+            f"/slurmdb/{_VERSION}/accounts": json.dumps(accounts).encode(),
             f"/slurmdb/{_VERSION}/associations": json.dumps(associations).encode(),
             f"/slurmdb/{_VERSION}/jobs": b'{"jobs": [], "errors": [], "warnings": []}',
             f"/slurm/{_VERSION}/jobs": b'{"jobs": [], "errors": [], "warnings": []}',

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from bench.figures import say
-from bench.soak.scale_nodes import MEASURE_S
 from bench.soak.scale_plan import Plan, PlannedJob
 from lattice.base.errors import LatticeError
 from lattice.client import Client, Settings
@@ -38,10 +38,17 @@ FOLLOWERS, ASKERS = 6, 2
 """Of ten; the others watch."""
 LARGE = 50
 """One of so many looks at the largest job, unless it asks `top`: each asks all of its nodes."""
-_STARTS_A_SECOND = 8
 _TOKEN_S = 4 * 3600
 _TRY_AGAIN_S = 2.0
 _REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often each `top` asks, and how often nodes measure for those who watch."""
+
+    top_s: float
+    measure_s: int
 
 
 def token_of(number: int, user: str) -> str:
@@ -117,13 +124,13 @@ class Follower(Viewer):
 
 
 class Asker(Viewer):
-    """`top`: one question after the other, at a pace that can be changed."""
+    """`top`: one question after the other."""
 
     kind = "top"
-    every_s = 60.0
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, every_s: float, *given: Any) -> None:
         super().__init__(*given)
+        self._every_s = every_s
         self.answers = self.absent = 0
 
     async def look(self, client: Client) -> None:
@@ -133,7 +140,7 @@ class Asker(Viewer):
             self.began = True
             self.answers += 1
             self.absent += answer.rows[0].age_s is None
-            await asyncio.sleep(max(0.0, begun + self.every_s - time.monotonic()))
+            await asyncio.sleep(max(0.0, begun + self._every_s - time.monotonic()))
 
 
 class Watcher(Viewer):
@@ -141,8 +148,9 @@ class Watcher(Viewer):
 
     kind = "watch"
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, measure_s: int, *given: Any) -> None:
         super().__init__(*given)
+        self._measure_s = measure_s
         self.events = self.twice = self.lost = self.noted = 0
         self._newest: dict[str, int] = {}
         self._excused: dict[str, int] = {}
@@ -153,7 +161,7 @@ class Watcher(Viewer):
                 self.began = True
                 if isinstance(record, WatchMeasured):
                     for each in record.nodes:
-                        self._take(each.node, round(each.time.timestamp() / MEASURE_S))
+                        self._take(each.node, round(each.time.timestamp() / self._measure_s))
                 elif isinstance(record, WatchNode) and record.word is not NodeWord.OVER:
                     self._excuse(record.node)
                 elif isinstance(record, WatchNote) and record.kind is not WatchNoteKind.ALIVE:
@@ -181,16 +189,18 @@ class Watcher(Viewer):
 class Audience:
     """The viewers of one process, who come in steps."""
 
-    def __init__(self, plan: Plan, urls: tuple[str, ...], ca: str, share: range) -> None:
-        self.each = [_viewer(plan, number, urls, ca) for number in share]
+    def __init__(
+        self, plan: Plan, pace: Pace, urls: tuple[str, ...], ca: str, share: range
+    ) -> None:
+        self.each = [_viewer(plan, pace, number, urls, ca) for number in share]
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def come(self, count: int) -> None:
+    async def come(self, count: int, a_second: float) -> None:
         """Until so many of this process are there."""
         while len(self._tasks) < min(count, len(self.each)):
             viewer = self.each[len(self._tasks)]
             self._tasks.append(asyncio.create_task(viewer.run()))
-            await asyncio.sleep(1 / _STARTS_A_SECOND)
+            await asyncio.sleep(1 / a_second)
 
     def report(self) -> dict[str, Any]:
         problems: Counter[str] = Counter()
@@ -226,20 +236,22 @@ class Audience:
         )
 
 
-def _viewer(plan: Plan, number: int, urls: tuple[str, ...], ca: str) -> Viewer:
+def _viewer(plan: Plan, pace: Pace, number: int, urls: tuple[str, ...], ca: str) -> Viewer:
     others = plan.jobs[1:]
     job = others[number * 7 % len(others)]
     kind = number // len(urls) * 7 % 10
     if FOLLOWERS <= kind < FOLLOWERS + ASKERS:
-        return Asker(number, job, urls, ca)
+        return Asker(pace.top_s, number, job, urls, ca)
     if number % LARGE == 0:
         job = plan.jobs[0]
-    return (Follower if kind < FOLLOWERS else Watcher)(number, job, urls, ca)
+    if kind < FOLLOWERS:
+        return Follower(number, job, urls, ca)
+    return Watcher(pace.measure_s, number, job, urls, ca)
 
 
-async def viewers(plan: Plan, urls: tuple[str, ...], ca: str, share: range) -> None:
+async def viewers(plan: Plan, pace: Pace, urls: tuple[str, ...], ca: str, share: range) -> None:
     """The input has how many are to be there, and at the end the file of what nodes wrote."""
-    audience = Audience(plan, urls, ca, share)
+    audience = Audience(plan, pace, urls, ca, share)
     behind = -1
 
     async def report() -> None:
@@ -254,7 +266,7 @@ async def viewers(plan: Plan, urls: tuple[str, ...], ca: str, share: range) -> N
         if "wrote" in asked:
             behind = audience.behind(json.loads(Path(asked["wrote"]).read_text()))
         else:
-            coming: Coroutine[Any, Any, None] = audience.come(asked["count"])
+            coming: Coroutine[Any, Any, None] = audience.come(asked["count"], asked["a_second"])
             running.append(asyncio.create_task(coming))
     for task in running:
         task.cancel()
