@@ -27,7 +27,7 @@ from websockets.asyncio.client import connect
 
 from lattice.base.address import Address
 from lattice.server.config.api_section import ApiSection
-from lattice.server.listeners.bounded_http import HttpBounds, StrictConnection
+from lattice.server.listeners.bounded_http import BoundedHttp, HttpBounds, StrictConnection
 from lattice.server.listeners.composition import Faces
 from lattice.server.listeners.connections import ConnectionLimits, Connections, CountedListener
 from lattice.server.listeners.listeners import TLS_BUFFER_BYTES, RestServer, rest_config
@@ -38,6 +38,9 @@ _SslProtocol: Any = asyncio.sslproto.SSLProtocol
 HOST = "127.0.0.1"
 LONG_S = 3600.0
 QUICK = HttpBounds(head_s=0.05, body_window_s=0.05)
+QUICK_WITH_HEADS = HttpBounds(head_s=0.5)
+"""On a busy machine it may take a while from the connection to the first byte."""
+QUICK_WITH_BODIES = HttpBounds(head_s=LONG_S, body_window_s=0.05)
 PATIENT = HttpBounds(head_s=LONG_S, body_window_s=LONG_S)
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: server\r\n"
 
@@ -106,8 +109,7 @@ def message_of(answer: bytes) -> str:
 @pytest.mark.spec("LIMIT-4")
 @pytest.mark.threat("slow-request")
 async def test_half_a_head_is_answered_and_closed(faces: Faces) -> None:
-    # A busy machine may take a while from the connection to the first byte.
-    async with serving(faces, HttpBounds(head_s=0.5)) as site:
+    async with serving(faces, QUICK_WITH_HEADS) as site:
         answer = await site.answer(HEALTH)
         assert status_of(answer) == 408
         assert "head of the request did not arrive" in message_of(answer)
@@ -117,7 +119,7 @@ async def test_half_a_head_is_answered_and_closed(faces: Faces) -> None:
 @pytest.mark.spec("LIMIT-4")
 @pytest.mark.threat("slow-request")
 async def test_a_head_of_a_byte_at_a_time_gets_no_more_time_for_each_byte(faces: Faces) -> None:
-    async with serving(faces, QUICK) as site, site.dialled() as (reader, writer):
+    async with serving(faces, QUICK_WITH_HEADS) as site, site.dialled() as (reader, writer):
         reading = asyncio.ensure_future(reader.read())
         sent = 0
         while not reading.done():
@@ -167,7 +169,7 @@ async def test_a_connection_costs_little_memory_before_it_says_anything(
 
 @pytest.mark.spec("LIMIT-4")
 async def test_half_a_head_after_a_whole_request_is_closed(faces: Faces) -> None:
-    async with serving(faces, QUICK) as site:
+    async with serving(faces, QUICK_WITH_HEADS) as site:
         answer = await site.answer(HEALTH + b"\r\n" + HEALTH)
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"HTTP/1.1 408" in answer
@@ -179,7 +181,7 @@ async def test_half_a_head_after_a_whole_request_is_closed(faces: Faces) -> None
 async def test_half_a_body_is_closed(faces: Faces, known: bool) -> None:
     """A stranger is answered before his body was read; it must not keep the connection open."""
     head = _submit_head(b"Content-Length: 100000", known=known)
-    async with serving(faces, QUICK) as site:
+    async with serving(faces, QUICK_WITH_BODIES) as site:
         answer = await site.answer(head, b'{"script":')
         assert status_of(answer) == (408 if known else 401)
         await eventually_async(lambda: site.connections.open == 0)
@@ -189,7 +191,7 @@ async def test_half_a_body_is_closed(faces: Faces, known: bool) -> None:
 async def test_framing_of_a_body_is_not_taken_for_the_body(faces: Faces) -> None:
     """Extensions of chunks are bytes too, but nothing of what was promised."""
     head = _submit_head(b"Transfer-Encoding: chunked", known=True)
-    async with serving(faces, QUICK) as site, site.dialled() as (reader, writer):
+    async with serving(faces, QUICK_WITH_BODIES) as site, site.dialled() as (reader, writer):
         writer.write(head)
         reading = asyncio.ensure_future(reader.read())
         with suppress(ConnectionError):
@@ -321,13 +323,17 @@ async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_a_websocket_owes_neither_a_head_nor_a_body() -> None:
     """Nothing of HTTP is written into it, however long it lasts."""
     async with (
-        serving(cast("Faces", SimpleNamespace(rest=_echo)), QUICK) as site,
+        serving(cast("Faces", SimpleNamespace(rest=_echo)), QUICK_WITH_BODIES) as site,
         connect(f"ws://{HOST}:{site.port}/") as socket,
     ):
         for message in (b"one", b"two", b"three"):
-            await asyncio.sleep(2 * QUICK.body_window_s)
+            await asyncio.sleep(2 * QUICK_WITH_BODIES.body_window_s)
             await socket.send(message)
             assert await socket.recv() == message
+        # A timer would keep the protocol of HTTP in memory.
+        loop = asyncio.get_running_loop()
+        heads = (each for each in gc.get_objects() if isinstance(each, BoundedHttp))
+        assert not any(each._timer for each in heads if each.loop is loop)
 
 
 @pytest.mark.threat("foreign-host")

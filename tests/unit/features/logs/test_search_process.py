@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import signal
+import subprocess
+import termios
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +21,7 @@ from lattice.base.errors import Unavailable
 from lattice.base.malloc import overwriting_environment
 from lattice.features.logs.service.search import LineQuestion, LineSearch
 from lattice.features.logs.service.search_process import SearchProcesses
+from tests.eventually import eventually
 
 QUESTION = LineQuestion(grep="loss=nan")
 TEXT = b"0: step 1\n1: loss=nan\n1: loss=nan again\n0: loss=nan\nstep 2\n"
@@ -31,6 +36,14 @@ def search() -> Iterator[SearchProcesses]:
 
 def processes(search: SearchProcesses) -> list[int]:
     return [each.pid for each in search._processes]
+
+
+def unread_bytes(process: subprocess.Popen[bytes]) -> int:
+    """What was written to the process and not read yet."""
+    assert process.stdin is not None
+    size = array.array("i", [0])
+    fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, size)
+    return size[0]
 
 
 def test_lines_that_match_are_found(search: SearchProcesses) -> None:
@@ -80,14 +93,16 @@ def test_a_process_that_was_killed_fails_one_search_and_is_replaced() -> None:
     with ThreadPoolExecutor(1) as thread:
         asking = partial(thread.submit, search.spans, QUESTION, TEXT, labelled=False, torn=False)
         expected = asking().result()
-        (first,) = processes(search)
-        os.kill(first, signal.SIGSTOP)
+        (first,) = search._processes
+        os.kill(first.pid, signal.SIGSTOP)
         interrupted = asking()
-        os.kill(first, signal.SIGKILL)
+        # A process that ends before it has the question is replaced, and no search fails.
+        eventually(lambda: unread_bytes(first) > len(TEXT))
+        os.kill(first.pid, signal.SIGKILL)
         with pytest.raises(Unavailable):
             interrupted.result()
         assert asking().result() == expected
-    assert first not in processes(search)
+    assert first.pid not in processes(search)
     search.close()
 
 
