@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -14,7 +15,7 @@ from tests.surroundings import restore
 # of another test is busy, gRPC's own handlers of a fork end such a child: one in six.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.two_labs"]
+pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.gate_scopes"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
 # looks longer; `gate` takes the same examples every time, so that what lands is judged by what
@@ -42,8 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.lab)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Spare the garbage collector the modules: to walk them is a quarter of a run."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()

@@ -11,6 +11,7 @@ import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ class Reads(ast.NodeVisitor):
         self.generic_visit(node)
 
 
+parsed = cache(ast.parse)
+
+
 def unread(config: type[Any]) -> set[str]:
     found = [*sections(config)]
     classes = {kind.__name__ for _, kind, _ in found}
@@ -151,11 +155,14 @@ def unread(config: type[Any]) -> set[str]:
         by_name.setdefault(path.rpartition(".")[2] or "config", set()).add(kind.__name__)
     reads: set[tuple[str, str]] = set()
     whole: set[str] = set()
+    # A key is reached through the name of a section or of its class.
+    names = re.compile(rf"\b(?:{'|'.join(classes)})\b|\.(?:{'|'.join(by_name)})\b")
     for file in sorted(SRC.rglob("*.py")):
-        if file.relative_to(SRC).as_posix() in RULES:
+        text = file.read_text()
+        if file.relative_to(SRC).as_posix() in RULES or not names.search(text):
             continue
         reader = Reads(by_name, classes)
-        reader.visit(ast.parse(file.read_text()))
+        reader.visit(parsed(text))
         reads |= reader.found
         whole |= reader.whole
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -115,20 +114,32 @@ def test_a_job_in_a_slice_is_measured_in_its_guest_alone(
         card = administrator(lab).tries("nodes", NODE).out
         assert "at its start: " in card
         assert f"guest at {guest.address}; bridge br-slices; Netdata http://n1:19999" in card
-        for disturb, reason in (
-            (guest.freeze, guest_ssh.SILENT.format(TIMEOUT_S)),
-            (partial(_change_host_key, guest), guest_ssh.CHANGED),
-            (guest.stop, guest_ssh.REFUSED),
-        ):
-            disturb()
-            silent = eventually(
-                lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
-                lambda said, reason=reason: said.code != 0 and reason in said.out,
-            )
-            answer = json.loads(silent.out)
-            assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()
+        guest.stop()
+        _nothing_is_measured(alice, job, guest_ssh.REFUSED)
 
 
-def _change_host_key(guest: SliceGuest) -> None:
-    guest.new_host_key()
-    guest.restart()
+@pytest.mark.spec("SRC-3", "SLICE-1")
+@pytest.mark.parametrize("kind", [pytest.param(NamespaceGuest, id="namespace"), IN_VM])
+def test_a_guest_that_hangs_or_is_another_machine_has_no_figures(
+    lab: Lab, alice: Person, kind: type[SliceGuest]
+) -> None:
+    asked = ("-w", NODE, f"--gres=gpu:{GPUS}")
+    with slice_on(lab, kind) as guest, debugged(lab, alice, *asked, wrap=SLEEP) as job:
+        eventually(
+            lambda: top(alice, job, "--per-gpu"),
+            lambda seen: len(values(seen, "gpu_utilization")) > 0,
+        )
+        guest.freeze()
+        _nothing_is_measured(alice, job, guest_ssh.SILENT.format(TIMEOUT_S))
+        guest.new_host_key()
+        guest.restart()
+        _nothing_is_measured(alice, job, guest_ssh.CHANGED)
+
+
+def _nothing_is_measured(alice: Person, job: int, reason: str) -> None:
+    silent = eventually(
+        lambda: alice.tries("top", str(job), "--once", "-o", "json", "--per-node"),
+        lambda said: said.code != 0 and reason in said.out,
+    )
+    answer = json.loads(silent.out)
+    assert values(answer, "gpu_utilization") == values(answer, "cpu_utilization") == set()

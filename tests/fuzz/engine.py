@@ -1,8 +1,9 @@
 """Coverage-guided fuzzing of one target by Atheris (libFuzzer), in a process of its own.
 
 A target is a module with `try_one(data)`, which raises if a property is broken. It may have
-`seeds()` and `TOKENS`. This module finds the targets, runs one, and reads what libFuzzer reports.
-libFuzzer never returns, so the parent reads the child's standard error.
+`seeds()`, `TOKENS` and a `LONGEST_CPU_S` of its own. This module finds the targets, runs one, and
+reads what libFuzzer reports. libFuzzer never returns, so the parent reads the child's standard
+error.
 """
 
 from __future__ import annotations
@@ -79,26 +80,28 @@ def inputs(name: str, package: str = PACKAGE, corpus: Path = CORPUS) -> Iterator
         yield file.name, file.read_bytes()
 
 
-def judge(try_one: Callable[[bytes], None], data: bytes) -> None:
+def judge(
+    try_one: Callable[[bytes], None], data: bytes, longest_cpu_s: float = LONGEST_CPU_S
+) -> None:
     """Try one input within the bound of processor time. Raises what the target raises."""
-    with _bounded():
+    with _bounded(longest_cpu_s):
         try_one(data)
 
 
 @contextmanager
-def _bounded() -> Iterator[None]:
+def _bounded(longest_cpu_s: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TooMuchWork(f"more than {LONGEST_CPU_S} s of processor time")
+        raise TooMuchWork(f"more than {longest_cpu_s} s of processor time")
 
     before = signal.signal(signal.SIGPROF, stop)
     begun = time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
+    signal.setitimer(signal.ITIMER_PROF, longest_cpu_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)
-    if (took_s := time.process_time() - begun) > LONGEST_CPU_S:
+    if (took_s := time.process_time() - begun) > longest_cpu_s:
         raise TooMuchWork(f"{took_s:.1f} s of processor time")
 
 
@@ -198,13 +201,14 @@ def _child(module: str, failed: Path, arguments: list[str]) -> None:
 
     with atheris.instrument_imports(include=["lattice", module]):
         target = importlib.import_module(module)
+    longest_cpu_s = getattr(target, "LONGEST_CPU_S", LONGEST_CPU_S)
     runs = 0
 
     def one(data: bytes) -> None:
         nonlocal runs
         runs += 1
         try:
-            judge(target.try_one, data)
+            judge(target.try_one, data, longest_cpu_s)
         except BaseException:  # noqa: BLE001 - whatever it is, it is what was looked for
             (failed / found_name(data)).write_bytes(data)
             print(f"#{runs} FAILED", file=sys.stderr)

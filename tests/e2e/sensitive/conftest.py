@@ -1,6 +1,6 @@
 """The lab of all stories in this folder: its servers have a vCluster for sensitive work.
 
-They are started again once for the folder, so one worker runs all of it (`tests/two_labs.py`).
+They are started again once for the folder, so one worker runs all of it (`tests/gate_scopes.py`).
 """
 
 from __future__ import annotations

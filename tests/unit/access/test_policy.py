@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -147,11 +148,16 @@ def cases() -> Iterator[Case]:
 
 
 def may_call(case: Case, permission: str) -> bool:
+    return may_token(case.role, case.scopes, permission)
+
+
+@cache
+def may_token(role: str, scopes: frozenset[str], permission: str) -> bool:
     if permission == "PUBLIC":
         return True
-    if permission not in MAY[case.role].split():
+    if permission not in MAY[role].split():
         return False
-    limited = [scope for scope in case.scopes if scope.split(":")[0] == "allocations"]
+    limited = [scope for scope in scopes if scope.split(":")[0] == "allocations"]
     needed = NEEDS.get(permission, "").split()
     return not limited or all(f"allocations:{scope}" in limited for scope in needed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TOKENS = (b"LOOP",)
+LONGEST_CPU_S = 0.5
 
 
 def try_one(data: bytes) -> None:

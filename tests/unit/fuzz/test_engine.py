@@ -37,7 +37,7 @@ def test_an_input_of_the_corpus_that_fails_is_found_at_once(tmp_path: Path) -> N
 
 def test_work_without_an_end_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(TooMuchWork):
-        judge(endless.try_one, b"LOOP")
+        judge(endless.try_one, b"LOOP", endless.LONGEST_CPU_S)
     outcome = fuzz("endless", seconds=60, seed=1, most_runs=RUNS, package=PACKAGE, corpus=tmp_path)
     assert outcome.failures == [found_name(b"LOOP")]
 

@@ -1,7 +1,7 @@
-"""How the gate's tests are shared among its three workers: `pytest -n 3 --dist loadgroup`.
+"""How the gate's tests are shared among its workers: `pytest -n 3 --dist loadgroup`.
 
-One worker takes the contracts on engines that are not the lab's. The two others take the stories
-file by file, each in a lab of its own: stories mostly wait, so a second lab halves their time.
+One worker takes the contracts on engines that are not the lab's, and then stories. The others take
+stories from the start, file by file, each in a lab of its own, since stories mostly wait.
 Scopes are told by path, since the controller that shares the tests out knows no marks. (The
 groups of xdist itself rely on names of tests that pytest 9 no longer lets a plugin change.)
 """
@@ -15,29 +15,45 @@ from xdist.scheduler import LoadScopeScheduling
 
 _CONTRACTS = "tests/contract/"
 _IN_THE_LAB = tuple(
-    f"{_CONTRACTS}test_{name}.py" for name in ("administration", "gate", "operator", "scheduler")
+    f"{_CONTRACTS}test_{name}.py"
+    for name in ("administration", "gate", "operator", "reservations", "scheduler", "slurm_runs")
 )
 
 _SENSITIVE = "tests/e2e/sensitive/"
 """The servers of the lab are started again for this folder, once."""
 
+_ATTACKS = "tests/integration/attacks/"
+"""One server process for this folder."""
+
 _LONGEST = (
     _SENSITIVE,
     "test_log_faults",
     "test_top_faults",
-    "test_logs",
-    "test_attach_faults",
+    "test_failover",
+    "test_slices",
+    "test_scheduler",
     "test_diag",
+    "test_logs",
     "test_allocations",
+    "test_attach_faults",
+    "test_doctor",
+    "test_server",
+    "test_submit",
+    _ATTACKS,
+    "test_local",
     "test_compare",
     "test_telemetry_mode",
-    "test_report",
-    "test_sharing",
-    "test_top",
     "test_watch",
-    "test_slurm_away",
-    "test_scheduler",
     "test_enter",
+    "test_reservations",
+    "test_top",
+    "test_slurm_away",
+    "test_report",
+    "test_gpus",
+    "test_links",
+    "test_node_checks",
+    "test_log_gaps",
+    "test_sharing",
 )
 
 
@@ -46,19 +62,18 @@ def uses_engines_alone(nodeid: str) -> bool:
     return nodeid.startswith(_CONTRACTS) and not nodeid.startswith(_IN_THE_LAB)
 
 
-class TwoLabs(LoadScopeScheduling):
-    """Contracts on engines are one scope, sensitive work is one, and so is every other file."""
+class GateScopes(LoadScopeScheduling):
+    """Contracts on engines are one scope, a folder with its own server, and each other file."""
 
     def _split_scope(self, nodeid: str) -> str:
         if uses_engines_alone(nodeid):
             return "engines"
-        if nodeid.startswith(_SENSITIVE):
-            return _SENSITIVE
-        return nodeid.partition("::")[0]
+        folders = (each for each in (_SENSITIVE, _ATTACKS) if nodeid.startswith(each))
+        return next(folders, nodeid.partition("::")[0])
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoLabs | None:
-    return TwoLabs(config, log) if config.getoption("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GateScopes | None:
+    return GateScopes(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
