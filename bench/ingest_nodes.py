@@ -22,7 +22,7 @@ from lattice.domain.latency import EDGES
 from lattice.domain.metric import PREFIX, Labels, Provenance, labelled
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.link.node.dialler import Dialling, LinkChannel
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.telemetry.node.buffer import SampleRow
 from lattice.features.telemetry.node.row_messages import OutgoingRows
 from lattice.wire.remotewrite import HEADERS, WriteEncoder, as_snappy
@@ -90,7 +90,7 @@ class SimulatedNode:
 
     def __init__(self, site: Site, name: str, place: int, began: float, address: str) -> None:
         dialling = Dialling(NodeKey(site.authority, name, timedelta(hours=2)), site.clock)
-        self.link = LinkChannel(address, dialling.channel(address))
+        self.link = dialling.link_channel(address)
         self._job = job_of(place)
         self._began = began
         self._series = catalogue(name)

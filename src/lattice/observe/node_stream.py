@@ -20,6 +20,9 @@ from lattice.wire.conduit import Conduit, ConduitClosed
 _log = logging.getLogger(__name__)
 
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_WITHOUT_LINK_S = 30.0
+"""How long a node without a link is not asked, once it was asked several times."""
+_LINK_CHECK_S = 1.0
 
 
 class NodeStream(ABC):
@@ -97,6 +100,18 @@ class NodeStream(ABC):
                 await asyncio.gather(reading, return_exceptions=True)
             await asyncio.sleep(self.pause_s(failures))
             failures += 1
+            if failures >= len(_PAUSES_S):
+                await self._wait_for_link()
+
+    async def _wait_for_link(self) -> None:
+        """Return once the node has a link, or after a while.
+
+        Where thousands of nodes lost theirs, asking them all the time keeps the server busy.
+        """
+        for _ in range(round(_WITHOUT_LINK_S / _LINK_CHECK_S)):
+            if self._nodes.linked_to(self.node):
+                return
+            await asyncio.sleep(_LINK_CHECK_S)
 
     @asynccontextmanager
     async def _opened(self, session: str, *, resume: bool) -> AsyncIterator[Carrier]:

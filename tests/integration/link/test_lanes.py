@@ -12,19 +12,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from grpc import aio
 
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.domain.peer import server_name
-from lattice.domain.stream import CarrierLost, Lane, StreamKind, StreamQuestion, digest_of
+from lattice.domain.stream import Carrier, CarrierLost, Lane, StreamKind, StreamQuestion, digest_of
 from lattice.features.link.model import Replica
+from lattice.features.link.node.echo import serve_echo
 from lattice.server.cluster.lane_listener import MOST_SPARE
 from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.conduit import Conduit
 from lattice.wire.lane import TlsLane
 from lattice.wire.v1.link_pb2 import PassTicketAnswer, PassTicketRequest, StreamOpening
 from tests.eventually import eventually_async
-from tests.integration.link.site import CLUSTER, Caller, NodeKey, Server, Site
+from tests.integration.link.site import CLUSTER, Agent, Caller, NodeKey, Server, Site
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -219,7 +223,82 @@ async def test_only_an_interactive_stream_has_the_next_lane_made_ready(site: Sit
         assert (agent.dialling._tls._timer is not None) == (lane is Lane.INTERACTIVE)
 
 
-def question(site: Site, node: str, **more: Any) -> StreamQuestion:
-    session, kind = secrets.token_hex(16), StreamKind.ECHO
+async def echoed_by(carrier: Carrier, text: bytes) -> bytes | None:
+    conduit = Conduit()
+    carrying = asyncio.create_task(conduit.carry(carrier))
+    try:
+        await conduit.send(text)
+        return await asyncio.wait_for(conduit.receive(), 60)
+    finally:
+        carrying.cancel()
+        await asyncio.gather(carrying, return_exceptions=True)
+
+
+def dialled(agent: Agent) -> list[str]:
+    """The connections that the agent makes from now on for streams."""
+    made = []
+    open_lane, open_channel = agent.dialling._tls.open, agent.dialling._dialled
+
+    async def lane(address: str, **options: bool) -> TlsLane:
+        made.append("lane")
+        return await open_lane(address, **options)
+
+    def channel(address: str, *options: tuple[str, Any]) -> aio.Channel:
+        made.append("channel")
+        return open_channel(address, *options)
+
+    agent.dialling._tls.open = lane  # type: ignore[method-assign]
+    agent.dialling._dialled = channel  # type: ignore[method-assign]
+    return made
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_light_streams_share_the_connections_that_a_node_has_anyway(site: Site) -> None:
+    """Of three replicas it has one with the link, and one with the standby connection."""
+    servers = [await site.server(name) for name in "abc"]
+    serves = dict.fromkeys((StreamKind.METRICS, StreamKind.LOGS), serve_echo)
+    agent = Agent(site, "n1", [each.address for each in servers], serves=serves)
+    agent.start()
+    try:
+        await eventually_async(lambda: agent.keeper.line and agent.keeper._standby.address)
+        await eventually_async(lambda: all(each.desk.linked_to("n1") for each in servers))
+        made = dialled(agent)
+        assert agent.keeper.line is not None
+        kept = {agent.keeper.line.address, agent.keeper._standby.address}
+        for server in servers:
+            for kind in serves:
+                light = kind is StreamKind.METRICS and server.address in kept
+                async with server.desk.open(question(site, "n1", kind=kind)) as carrier:
+                    assert isinstance(carrier, GrpcCarrier) == light, (kind, server.name)
+                    assert await echoed_by(carrier, b"here") == b"here"
+                assert made == ([] if light else ["lane"]), (kind, server.name)
+                made.clear()
+    finally:
+        await agent.stop()
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_light_stream_outlasts_the_link_whose_connection_it_uses(site: Site) -> None:
+    server = await site.server("a")
+    agent = Agent(site, "n1", [server.address], serves={StreamKind.METRICS: serve_echo})
+    agent.start()
+    try:
+        await eventually_async(lambda: agent.keeper.line is not None)
+        first = agent.keeper.line
+        assert first is not None
+        async with server.desk.open(question(site, "n1", kind=StreamKind.METRICS)) as carrier:
+            agent.keeper.renew()
+            await eventually_async(lambda: agent.keeper.line not in {first, None})
+            assert await echoed_by(carrier, b"still") == b"still"
+        channel = first._connection.channel
+        await eventually_async(lambda: channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN)
+    finally:
+        await agent.stop()
+
+
+def question(
+    site: Site, node: str, *, kind: StreamKind = StreamKind.ECHO, **more: Any
+) -> StreamQuestion:
+    session = secrets.token_hex(16)
     grant = site.signer.issue(kind.act, node, subject="x", digest=digest_of(session, kind, b""))
     return StreamQuestion(node=node, kind=kind, session=session, opening=b"", grant=grant, **more)

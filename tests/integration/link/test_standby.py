@@ -14,6 +14,7 @@ from grpc import aio
 
 from lattice.features.link import model as link_model
 from lattice.features.link.model import PingTimes
+from lattice.features.link.node.dialler import LinkChannel
 from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from tests.eventually import eventually_async
 from tests.integration.link.site import Agent, Server, Site
@@ -141,13 +142,13 @@ async def _linked_to(agent: Agent, address: str) -> None:
 def _dials(agent: Agent) -> list[str]:
     """The addresses that the agent dials from now on."""
     dialled: list[str] = []
-    channel = agent.dialling.channel
+    link_channel = agent.dialling.link_channel
 
-    def counted(address: str) -> aio.Channel:
+    def counted(address: str) -> LinkChannel:
         dialled.append(address)
-        return channel(address)
+        return link_channel(address)
 
-    agent.dialling.channel = counted  # type: ignore[method-assign]
+    agent.dialling.link_channel = counted  # type: ignore[method-assign]
     return dialled
 
 
@@ -372,10 +373,10 @@ async def test_a_replica_answers_a_call_that_it_does_not_have_as_the_agent_expec
     """So does an older replica, without the call of a standby connection."""
     await replicas.add("a")
     agent = replicas.agent()
-    channel = agent.dialling.channel(replicas.addresses[0])
+    link = agent.dialling.link_channel(replicas.addresses[0])
     try:
         with pytest.raises(aio.AioRpcError) as refusal:
-            await channel.unary_unary("/lattice.v1.LinkService/Unknown")(b"")
+            await link.channel.unary_unary("/lattice.v1.LinkService/Unknown")(b"")
     finally:
-        await channel.close(None)
+        await link.close()
     assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -18,7 +18,7 @@ async def _open(turns: OpeningTurns, opened: asyncio.Event) -> None:
         await opened.wait()
 
 
-@pytest.mark.spec("WATCH-3")
+@pytest.mark.spec("LOG-7", "WATCH-1")
 async def test_so_many_are_opened_at_a_time_and_the_next_when_one_is_open() -> None:
     turns, opened = OpeningTurns(2), [asyncio.Event() for _ in range(3)]
     entered: list[int] = []
@@ -37,7 +37,7 @@ async def test_so_many_are_opened_at_a_time_and_the_next_when_one_is_open() -> N
     await asyncio.gather(*tasks)
 
 
-@pytest.mark.spec("WATCH-3")
+@pytest.mark.spec("LOG-7", "WATCH-1")
 async def test_a_silent_node_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening_turns, "_LEAST_S", 0.01)
     turns, never = OpeningTurns(1), asyncio.Event()
@@ -49,6 +49,41 @@ async def test_a_silent_node_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> 
     await asyncio.gather(silent, return_exceptions=True)
     async with asyncio.timeout(30), turns.turn():
         pass
+
+
+async def test_fewer_are_opened_at_a_time_while_openings_are_slow() -> None:
+    """So a machine without processor time finishes some, and none is given up half-way."""
+    clock = ManualClock()
+    turns = OpeningTurns(16, clock.monotonic)
+
+    async def one(took_s: float) -> None:
+        async with turns.turn():
+            clock.advance(took_s)
+
+    for _ in range(100):
+        await one(0.1)
+    assert turns.at_a_time == 64
+    for _ in range(100):
+        await one(3.0)
+    assert turns.at_a_time == 4
+    for _ in range(200):
+        await one(0.1)
+    assert turns.at_a_time == 64
+
+
+async def test_a_reader_who_leaves_while_it_waits_keeps_no_turn() -> None:
+    turns, opened = OpeningTurns(1), asyncio.Event()
+    first = asyncio.create_task(_open(turns, opened))
+    waiting = [asyncio.create_task(_open(turns, opened)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    opened.set()
+    await first
+    waiting[1].cancel()  # it may have the turn by now
+    await asyncio.gather(*waiting, return_exceptions=True)
+    async with asyncio.timeout(30), turns.turn():
+        pass
+    assert turns._held == 0
 
 
 async def test_where_openings_are_slow_a_turn_lasts_longer_until_they_are_quick_again() -> None:

@@ -68,7 +68,7 @@ def _is_closed(link: LinkChannel) -> bool:
     return link.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
-@pytest.mark.spec("AUTH-8")
+@pytest.mark.spec("AUTH-9")
 async def test_a_call_outlasts_its_link_and_closes_the_connection(replica: Replica) -> None:
     link = replica.link()
     asking = asyncio.create_task(_ask(link))
@@ -80,7 +80,7 @@ async def test_a_call_outlasts_its_link_and_closes_the_connection(replica: Repli
     assert _is_closed(link)
 
 
-@pytest.mark.spec("AUTH-8")
+@pytest.mark.spec("AUTH-9")
 async def test_a_link_without_calls_closes_its_connection(replica: Replica) -> None:
     link = replica.link()
     replica.released.set()

@@ -12,7 +12,7 @@ from typing import Any, cast
 import grpc
 from grpc import aio
 
-from lattice.features.link.node.dialler import Dialling
+from lattice.features.link.node.dialler import Dialling, LinkChannel
 from lattice.features.link.node.redial import STANDBY_WITHIN_S, Redial
 from lattice.features.link.node.standby import Standby
 from lattice.wire.v1.link_pb2 import StandbyAnswer
@@ -99,9 +99,9 @@ class Network:
         self.standby = Standby(cast("Dialling", self), self.redial, sleep=self.time.sleep)
         self.order = self.redial.round()
 
-    def channel(self, address: str) -> FakeChannel:
+    def link_channel(self, address: str) -> LinkChannel:
         self.channels.append(FakeChannel(self, address))
-        return self.channels[-1]
+        return LinkChannel(address, cast("aio.Channel", self.channels[-1]))
 
     @property
     def open(self) -> list[str]:

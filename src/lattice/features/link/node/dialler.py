@@ -1,10 +1,11 @@
 """The agent's connections: each dial uses the current identity.
 
 Calls share the connection of the link: a connection of their own would cost each node a handshake,
-and a server its memory. Only bulk transfers have one, since a link must not wait behind them.
+and a server its memory. So do streams with few small messages, and they use the standby connection
+too. Bulk transfers do not, since a link must not wait behind them.
 
-Streams have a lane each (`lattice.wire.lane`), or use gRPC if the replica offers none. gRPC would
-share one connection between channels of the same kind. A terminal must not wait behind a bulk
+Other streams have a lane each (`lattice.wire.lane`), or use gRPC if the replica offers none. gRPC
+would share one connection between channels of the same kind. A terminal must not wait behind a bulk
 transfer, so there are two connections. They are closed after 90 s without use. New connections use
 a renewed identity; open ones stay.
 """
@@ -12,7 +13,7 @@ a renewed identity; open ones stay.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from grpc import aio
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.domain.stream import StreamKind
 from lattice.features.link.model import PROBE_OPTIONS
 from lattice.features.link.node.lanes import LaneCredentials, LaneDialler, LaneUnreachable
 from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
@@ -30,6 +32,8 @@ from lattice.wire.v1.link_pb2 import BULK, INTERACTIVE, Ticket
 
 _IDLE_S = 90.0
 """Longer than the time between two chunks of a log, so that a busy node keeps its connection."""
+_LIGHT = frozenset({StreamKind.METRICS, StreamKind.FACTS, StreamKind.STACKS})
+"""Streams with few small messages. A handshake would cost more than all of these."""
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -49,13 +53,27 @@ class DialIdentity(LaneCredentials, Protocol):
 
 
 class LinkChannel:
-    """The connection of a link, which calls share. It closes once link and calls have ended."""
+    """The connection of a link, or one that stands by for it. Calls and streams share it.
 
-    def __init__(self, address: str, channel: aio.Channel) -> None:
+    It closes once its owner has closed it and they have ended.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        channel: aio.Channel,
+        on_close: Callable[[LinkChannel], None] = lambda _: None,
+    ) -> None:
         self.address = address
         self.channel = channel
+        self._on_close = on_close
         self._calls = 0
         self._closing = False
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it is connected now."""
+        return self.channel.get_state() is grpc.ChannelConnectivity.READY
 
     @asynccontextmanager
     async def calls(self) -> AsyncIterator[aio.Channel]:
@@ -74,6 +92,7 @@ class LinkChannel:
     async def close(self) -> None:
         """The link has ended. Calls end by themselves: gRPC would cancel whoever waits for them."""
         self._closing = True
+        self._on_close(self)
         await self._close_if_unused()
 
     async def _close_if_unused(self) -> None:
@@ -96,6 +115,8 @@ class Dialling:
         self._identity = identity
         self._tls = LaneDialler(identity, clock)
         self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._links: dict[str, LinkChannel] = {}
+        """The newest by address."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,9 +124,15 @@ class Dialling:
         """Rises with every renewal of the identity."""
         return self._identity.generation
 
-    def channel(self, address: str) -> aio.Channel:
+    def link_channel(self, address: str) -> LinkChannel:
         """A new connection for a link; the caller closes it. gRPC probes it while it has a call."""
-        return self._dialled(address, *PROBE_OPTIONS)
+        channel = self._dialled(address, *PROBE_OPTIONS)
+        made = self._links[address] = LinkChannel(address, channel, self._forget)
+        return made
+
+    def _forget(self, link: LinkChannel) -> None:
+        if self._links.get(link.address) is link:
+            del self._links[link.address]
 
     def _dialled(self, address: str, *more: tuple[str, Any]) -> aio.Channel:
         return aio.secure_channel(
@@ -117,6 +144,15 @@ class Dialling:
     @asynccontextmanager
     async def carrier(self, ticket: Ticket) -> AsyncIterator[GrpcCarrier | TlsLane]:
         """A carrier to the replica that a ticket names."""
+        link = self._links.get(ticket.dial)
+        if ticket.kind in _LIGHT and link is not None and link.is_ready:
+            async with link.calls() as channel:
+                call = _carry(channel)
+                try:
+                    yield GrpcCarrier(call)
+                finally:
+                    call.cancel()
+            return
         if ticket.lane_dial:
             with suppress(LaneUnreachable):
                 is_interactive = ticket.lane == INTERACTIVE
@@ -132,9 +168,7 @@ class Dialling:
     @asynccontextmanager
     async def _grpc_carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
         async with self.lane(address, lane) as channel:
-            # Messages stay bytes. grpc works without serialisers, but its type stubs require them.
-            dial: Any = channel.stream_stream
-            call = dial("/lattice.v1.LinkService/Carry")()
+            call = _carry(channel)
             try:
                 yield GrpcCarrier(call)
             finally:
@@ -183,6 +217,12 @@ class Dialling:
         for key, lane in list(self._lanes.items()):
             self._drop(key, lane)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _carry(channel: aio.Channel) -> Any:
+    # Messages stay bytes. grpc works without serialisers, but its type stubs require them.
+    dial: Any = channel.stream_stream
+    return dial("/lattice.v1.LinkService/Carry")()
 
 
 class Linked(Protocol):

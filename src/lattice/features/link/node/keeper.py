@@ -68,15 +68,15 @@ class LineRefused(LineLost):
 class LinkLine:
     """One link, from its dial to its end."""
 
-    def __init__(self, address: str, channel: aio.Channel, clock: Clock) -> None:
-        self.address = address
+    def __init__(self, connection: LinkChannel, clock: Clock) -> None:
+        self.address = connection.address
         self.welcome = pb.Welcome()
         self.published = False
         self._published_at = clock.monotonic()
         self._last_seen = clock.monotonic()
-        self._connection = LinkChannel(address, channel)
+        self._connection = connection
         self._clock = clock
-        self._call: Any = channel.stream_stream(
+        self._call: Any = connection.channel.stream_stream(
             "/lattice.v1.LinkService/Link",
             request_serializer=pb.LinkUp.SerializeToString,
             response_deserializer=pb.LinkDown.FromString,
@@ -304,7 +304,7 @@ class LinkKeeper:
         ready = self._standby.take()
         if ready is None:
             return None
-        line = LinkLine(ready.address, ready.channel, self._clock)
+        line = LinkLine(ready.link, self._clock)
         if await self._open(line, self._redial.standby_patience_s(ready.address)):
             self._redial.linked(ready.address)
             return line
@@ -314,7 +314,7 @@ class LinkKeeper:
     async def _dial(self, addresses: list[str], *, published: bool = False) -> LinkLine | None:
         """The first replica that accepts the link; with `published`, one that can publish it."""
         for address in addresses:
-            line = LinkLine(address, self._dialling.channel(address), self._clock)
+            line = LinkLine(self._dialling.link_channel(address), self._clock)
             if not await self._open(line, self._redial.patience_s):
                 continue
             if published and not await line.wait_published(self._on_ticket):

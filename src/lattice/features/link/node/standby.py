@@ -1,8 +1,9 @@
 """A connection to the next replica, made before the link is lost.
 
 After a replica's death its agents open their links elsewhere at once. A handshake costs both sides
-several times as much as the link, so it is made in advance. The connection has no link. The agent
-calls on it every two minutes: that finds a frozen replica, and lets the replica count it.
+several times as much as the link, so it is made in advance. The connection has no link, but may
+have streams. The agent calls on it every two minutes: that finds a frozen replica, and lets the
+replica count it.
 
 If the next replica does not answer, the one after it is tried.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from lattice.features.link.node.dialler import Dialling
+from lattice.features.link.node.dialler import Dialling, LinkChannel
 from lattice.features.link.node.redial import Redial
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -32,10 +33,13 @@ _MOST_DOUBLED = 10
 class ReadyConnection:
     """A connection on which a replica has answered."""
 
-    address: str
-    channel: aio.Channel
+    link: LinkChannel
     generation: int
     """Of the identity that it was made with."""
+
+    @property
+    def address(self) -> str:
+        return self.link.address
 
 
 class Standby:
@@ -110,25 +114,25 @@ class Standby:
 
     def _connect(self, address: str) -> ReadyConnection:
         generation = self._dialling.generation
-        return ReadyConnection(address, self._dialling.channel(address), generation)
+        return ReadyConnection(self._dialling.link_channel(address), generation)
 
     async def _is_accepted(self, connection: ReadyConnection, replica: str) -> bool:
         accepted = False
         try:
-            answered = await _ask(connection.channel)
+            answered = await _ask(connection.link.channel)
             accepted = answered is not None and answered != replica
             if answered == replica:
                 self._same.add(connection.address)
         finally:
             # Also if the link was lost meanwhile. One that is in use stays, to be taken.
             if not accepted and connection is not self._ready:
-                await connection.channel.close(None)
+                await connection.link.close()
         return accepted
 
     async def _replace(self, connection: ReadyConnection | None) -> None:
         before, self._ready = self._ready, connection
         if before is not None and before is not connection:
-            await before.channel.close(None)
+            await before.link.close()
 
     async def _rest(self, rest_s: float) -> None:
         """Wait; return early if the connection or the list of replicas is no longer good."""
@@ -145,7 +149,7 @@ class Standby:
         return (
             connection.address != self._linked_to
             and connection.generation == self._dialling.generation
-            and connection.channel.get_state() is grpc.ChannelConnectivity.READY
+            and connection.link.is_ready
         )
 
 
