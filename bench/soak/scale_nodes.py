@@ -44,7 +44,7 @@ from tests.integration.link.site import Agent, Site
 STARTS_A_SECOND = 40
 """Agents of one process: a site's agents don't start in one moment, and the machine is shared."""
 _TRY_AGAIN_S = 10.0
-_REPORT_S = 1.0
+_REPORT_S = 3.0
 _REASON_LETTERS, _MOST_REASONS = 120, 8
 NUMBERED = "cpu_cores"
 """A series of each node: its values are the numbers of the batches."""

@@ -49,8 +49,10 @@ class CarriedStream(Protocol):
 class GrpcCarrier:
     """Frames over a stream of bytes. The relay uses the raw methods."""
 
-    def __init__(self, stream: CarriedStream) -> None:
+    def __init__(self, stream: CarriedStream, *, is_probed: bool = False) -> None:
+        """`is_probed`: gRPC finds out by itself if the connection or the other process is dead."""
         self._stream = stream
+        self.is_probed = is_probed
 
     async def send(self, frame: bytes) -> None:
         await self.send_raw(wrapped(frame))

@@ -5,6 +5,9 @@ again. For `send` and `receive` that is only a delay. If frames have not flowed 
 seconds, one of both ends sends a ping. A carrier that is silent for longer than `silence_s` is
 given up. When a session resumes, a carrier that is silent from the start is given up much sooner.
 
+gRPC probes the connections of agents: one probe for all streams of a connection, without the event
+loop. There a ping only shows that the other end still serves the stream, so it is rare.
+
 Over a direct carrier no task stands between the pipe and the connection. A frame is handled in the
 callback of its arrival, and a message is sent in the call that writes it.
 """
@@ -16,6 +19,7 @@ from collections.abc import Awaitable, Callable
 
 from lattice.domain.pipe import WINDOW_BYTES, BadFrame, Pipe
 from lattice.domain.stream import Carrier, CarrierLost
+from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.direct import DirectCarrier
 
 PING_EVERY_S = 5.0
@@ -23,6 +27,8 @@ SILENCE_S = 15.0
 FIRST_WORD_S = 4.0
 _RARE_PING_S = 10.0
 _LONG_SILENCE_S = 20.0
+_PROBED_PING_S = 30.0
+_PROBED_SILENCE_S = 60.0
 
 
 class ConduitClosed(Exception):
@@ -125,7 +131,8 @@ class Conduit:
             self._pipe.connected()
             self._met = False
             self._on_met = on_met
-            steps = [self._listen()]
+            is_probed = isinstance(carrier, GrpcCarrier) and carrier.is_probed
+            steps = [self._listen(is_probed=is_probed)]
             if isinstance(carrier, DirectCarrier):
                 steps.append(self._drive(carrier))
             else:
@@ -211,12 +218,15 @@ class Conduit:
         while not self.over:
             self._take(await carrier.receive())
 
-    async def _listen(self) -> None:
+    async def _listen(self, *, is_probed: bool) -> None:
         """Ping the other end if it is quiet; give up after too long a silence.
 
         Frames in both directions show both ends that the other one runs. The end that answers a
         ping sends none itself.
         """
+        every_s, silence_s = self._ping_every_s, self._silence_s
+        if is_probed:
+            every_s, silence_s = max(every_s, _PROBED_PING_S), max(silence_s, _PROBED_SILENCE_S)
         if self._begun:
             await self._sleep(self._first_word_s)
             if not self._met:
@@ -224,9 +234,9 @@ class Conduit:
         silent_s = 0.0
         self._received = self._sent = False
         while True:
-            await self._sleep(self._ping_every_s)
-            silent_s = 0.0 if self._received else silent_s + self._ping_every_s
-            if silent_s >= self._silence_s:
+            await self._sleep(every_s)
+            silent_s = 0.0 if self._received else silent_s + every_s
+            if silent_s >= silence_s:
                 raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
             flowed = self._received and self._sent
             self._received = self._sent = False

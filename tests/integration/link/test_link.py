@@ -346,6 +346,25 @@ async def test_a_grant_is_for_one_question_once(site: Site) -> None:
             await _opened(server, replayed)
 
 
+@pytest.mark.spec("AUTH-9")
+async def test_a_ticket_that_comes_twice_is_served_once(site: Site) -> None:
+    """A replica sends it again if the answer of another replica is late. It was refused then."""
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually_async(lambda: agent.keeper.line is not None)
+    hand = server.hub.hand
+
+    def twice(node: str, epoch: int, ticket: Ticket) -> None:
+        hand(node, epoch, ticket)
+        hand(node, epoch, ticket)
+
+    server.hub.hand = twice  # type: ignore[method-assign]
+    for _ in range(20):
+        reach = await server.probe.ping(OLGA, "n1", 1)
+        assert len(reach.round_trips_ms) == 1
+    await eventually_async(lambda: not agent.sessions._answering)
+
+
 async def _opened(server: Server, question: StreamQuestion) -> None:
     async with server.desk.open(question):
         pass

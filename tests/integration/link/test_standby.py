@@ -12,12 +12,13 @@ import grpc
 import pytest
 from grpc import aio
 
+from lattice.domain.stream import CarrierLost
 from lattice.features.link import model as link_model
 from lattice.features.link.model import PingTimes
 from lattice.features.link.node.dialler import LinkChannel
 from lattice.server.listeners.grpc_bounds import AGENT_OPTIONS
 from tests.eventually import eventually_async
-from tests.integration.link.site import Agent, Server, Site
+from tests.integration.link.site import OLGA, Agent, Server, Site
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -209,6 +210,25 @@ async def test_a_frozen_replica_loses_the_link_to_the_standby(
     await _linked_to(agent, standby)
     # The replica has no sign of the agent either.
     await eventually_async(lambda: not replicas.server(linked).hub.held)
+
+
+@pytest.mark.spec("AUTH-9", "LOG-7")
+async def test_grpc_alone_finds_that_the_other_end_of_a_stream_is_frozen(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pings of the stream would show it a minute later."""
+    _probe_often(monkeypatch)
+    await replicas.add("a")
+    agent = replicas.agent()
+    await eventually_async(lambda: agent.keeper.line is not None)
+    (address,) = replicas.addresses
+    server = replicas.server(address)
+    server.desk._address, server.desk.lane_address = address, ""
+    async with server.desk.open(server.probe._question(OLGA, "n1", "ab" * 16, b"")) as carrier:
+        replicas.gate(address).frozen = True
+        with pytest.raises(CarrierLost):
+            while True:
+                await carrier.receive()
 
 
 @pytest.mark.spec("AUTH-8")

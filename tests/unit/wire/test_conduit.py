@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Self
 
 import pytest
 
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES, WINDOW_BYTES, BadFrame, FrameKind
 from lattice.domain.stream import CarrierLost
-from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.conduit import Conduit, ConduitClosed, patient_conduit
 from tests.fakes.echoing_nodes import QueueCarrier
 
 
@@ -137,6 +139,42 @@ async def test_an_end_whose_other_end_is_frozen_pings_and_gives_up(frozen: int) 
         await pair.ticks[living].tick()
         with pytest.raises(CarrierLost, match="nothing was heard for 15 s"):
             await pair._carrying[living]
+
+
+class QuietStream:
+    """A stream of gRPC on which nothing comes."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    async def read(self) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+    async def write(self, message: bytes) -> None:
+        self.written.append(message)
+
+
+@pytest.mark.parametrize("make", [Conduit, patient_conduit])
+async def test_over_a_connection_that_grpc_probes_pings_are_rare(
+    make: Callable[[], Conduit],
+) -> None:
+    """A server that follows a job of 1 000 nodes would spend most of its time on pings."""
+    slept: dict[bool, list[float]] = {}
+    for is_probed in (True, False):
+        conduit, slept[is_probed] = make(), []
+
+        async def sleep(seconds: float, into: list[float] = slept[is_probed]) -> None:
+            into.append(seconds)
+            await settle()
+
+        conduit._sleep = sleep
+        stream = QuietStream()
+        with pytest.raises(CarrierLost, match="nothing was heard"):
+            await conduit.carry(GrpcCarrier(stream, is_probed=is_probed))
+        assert len(stream.written) == len(slept[is_probed]), "its first frame, and the pings"
+    assert slept[True] == [30.0, 30.0]
+    assert slept[False][0] <= 10
+    assert sum(slept[False]) <= 20
 
 
 async def test_messages_pass_and_both_ends_know_when_it_is_over() -> None:

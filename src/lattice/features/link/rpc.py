@@ -102,7 +102,7 @@ class LinkRpc:
                 self._hub.answer_ping(held, message.ping)
 
     async def carry(self, _requests: Any, context: Any) -> None:
-        carrier = GrpcCarrier(context)
+        carrier = GrpcCarrier(context, is_probed=True)
         try:
             opening = await carrier.opening()
         except CarrierLost:

@@ -149,7 +149,7 @@ class Dialling:
             async with link.calls() as channel:
                 call = _carry(channel)
                 try:
-                    yield GrpcCarrier(call)
+                    yield GrpcCarrier(call, is_probed=True)
                 finally:
                     call.cancel()
             return
@@ -170,7 +170,7 @@ class Dialling:
         async with self.lane(address, lane) as channel:
             call = _carry(channel)
             try:
-                yield GrpcCarrier(call)
+                yield GrpcCarrier(call, is_probed=True)
             finally:
                 if call.done() and await call.code() is grpc.StatusCode.UNAVAILABLE:
                     self.give_up(address, lane)

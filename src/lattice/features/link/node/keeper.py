@@ -194,14 +194,14 @@ class LinkLine:
             silent_s = self._clock.monotonic() - self._last_seen
             if silent_s > silence_s:
                 raise LineLost(f"nothing was heard for {silent_s:.0f} s")
-            # A blocked write must not delay the check for silence.
-            try:
-                async with asyncio.timeout(check_s):
-                    if self._is_ping_due(every_s):
+            if self._is_ping_due(every_s):
+                # A blocked write must not delay the check for silence.
+                try:
+                    async with asyncio.timeout(check_s):
                         await self._send_ping()
-                    await asyncio.sleep(check_s)
-            except TimeoutError:
-                continue
+                except TimeoutError:
+                    continue
+            await asyncio.sleep(check_s)
 
     def _is_ping_due(self, every_s: float) -> bool:
         """Also if the replica should know at once: the health or the clock has changed."""
@@ -374,25 +374,23 @@ class LinkKeeper:
         standby.add_done_callback(_log_defect)
         scouted, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
         better: LinkLine | None = None
+        renewed = asyncio.ensure_future(self._renewed.wait())
         try:
             while not running.done() and better is None:
-                renewed = asyncio.ensure_future(self._renewed.wait())
                 check_s = _PUBLISHED_CHECK_S if line.published else _CHECK_S
                 if line.published:
                     scout_s = _SCOUT_EVERY_S / 2
-                try:
-                    await asyncio.wait(
-                        (running, renewed), timeout=check_s, return_when=asyncio.FIRST_COMPLETED
-                    )
-                finally:
-                    renewed.cancel()
+                await asyncio.wait(
+                    (running, renewed), timeout=check_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 if running.done():
                     break
                 if line.welcome is not welcome:
                     welcome = line.welcome
                     self._learn(welcome)
-                if self._renewed.is_set():
+                if renewed.done():
                     self._renewed.clear()
+                    renewed = asyncio.ensure_future(self._renewed.wait())
                     better = await self._meanwhile(running, [line.address])
                 elif (
                     line.unpublished_s > _UNPUBLISHED_S
@@ -410,9 +408,9 @@ class LinkKeeper:
                 _log.warning("link to %s lost: %s", line.address, reason)
             return better
         finally:
-            running.cancel()
-            standby.cancel()
-            await asyncio.gather(running, standby, return_exceptions=True)
+            for task in (running, standby, renewed):
+                task.cancel()
+            await asyncio.gather(running, standby, renewed, return_exceptions=True)
             self.line = None
             await line.close()
 

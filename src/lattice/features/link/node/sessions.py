@@ -81,6 +81,8 @@ class NodeSessions:
         self._key_polls = key_polls
         self._sessions: dict[str, _Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: set[str] = set()
+        """The tickets that are being served."""
 
     @property
     def open(self) -> int:
@@ -89,9 +91,17 @@ class NodeSessions:
 
     def take(self, ticket: pb.Ticket) -> None:
         """Serve a ticket in the background; a refusal goes to the replica that sent it."""
+        if ticket.id in self._answering:
+            # The replica sends it again if it does not know whether it arrived.
+            return
+        self._answering.add(ticket.id)
         task = asyncio.create_task(self._answer(ticket), name=f"ticket {ticket.kind[:20]}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda task: self._forget_ticket(task, ticket.id))
+
+    def _forget_ticket(self, task: asyncio.Task[None], ticket_id: str) -> None:
+        self._tasks.discard(task)
+        self._answering.discard(ticket_id)
 
     async def _answer(self, ticket: pb.Ticket) -> None:
         try:
