@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from lattice.domain.stream import CarrierLost
+from lattice.domain.stream import Carrier, CarrierLost
 from lattice.features.link import model as link_model
 from lattice.features.link.model import PingTimes
 from lattice.features.link.node.dialler import LinkChannel
@@ -227,8 +227,12 @@ async def test_grpc_alone_finds_that_the_other_end_of_a_stream_is_frozen(
     async with server.desk.open(server.probe._question(OLGA, "n1", "ab" * 16, b"")) as carrier:
         replicas.gate(address).frozen = True
         with pytest.raises(CarrierLost):
-            while True:
-                await carrier.receive()
+            await _read_all(carrier)
+
+
+async def _read_all(carrier: Carrier) -> None:
+    while True:
+        await carrier.receive()
 
 
 @pytest.mark.spec("AUTH-8")
