@@ -154,6 +154,9 @@ class LinkLine:
         reading = asyncio.ensure_future(self._read(on_ticket))
         try:
             done, _ = await asyncio.wait((pinging, reading), return_when=asyncio.FIRST_COMPLETED)
+            if any(each.cancelled() for each in done):
+                # grpc raises it for a call that was cancelled here; nobody has cancelled this task.
+                raise await _lost(None, self._call)
             done.pop().result()
         except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
             raise await _lost(error, self._call) from None
@@ -190,18 +193,25 @@ class LinkLine:
         every_s = max(0.1, self.welcome.ping_every_ms / 1000)
         silence_s = max(every_s, self.welcome.silence_ms / 1000)
         check_s = min(every_s, _PING_CHECK_S)
-        while True:
-            silent_s = self._clock.monotonic() - self._last_seen
-            if silent_s > silence_s:
-                raise LineLost(f"nothing was heard for {silent_s:.0f} s")
-            if self._is_ping_due(every_s):
-                # A blocked write must not delay the check for silence.
-                try:
-                    async with asyncio.timeout(check_s):
-                        await self._send_ping()
-                except TimeoutError:
-                    continue
-            await asyncio.sleep(check_s)
+        writing: asyncio.Future[None] | None = None
+        try:
+            while True:
+                silent_s = self._clock.monotonic() - self._last_seen
+                if silent_s > silence_s:
+                    raise LineLost(f"nothing was heard for {silent_s:.0f} s")
+                # A blocked write must not delay the check for silence. It goes on, since grpc ends
+                # a call whose write is cancelled.
+                if writing is None or writing.done():
+                    if writing is not None:
+                        writing.result()
+                        writing = None
+                    if self._is_ping_due(every_s):
+                        writing = asyncio.ensure_future(self._send_ping())
+                await asyncio.sleep(check_s)
+        finally:
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     def _is_ping_due(self, every_s: float) -> bool:
         """Also if the replica should know at once: the health or the clock has changed."""
