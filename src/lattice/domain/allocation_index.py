@@ -22,6 +22,8 @@ from lattice.domain.nodeset import NodeSet
 _REMEMBERED = 8
 """How many differences an index has. Who missed more pays one comparison of the two lists."""
 
+_NONE: Mapping[int, Allocation] = MappingProxyType({})
+
 K = TypeVar("K", str, int)
 T = TypeVar("T", bound=Hashable)
 
@@ -40,8 +42,8 @@ class AllocationIndex:
 
     allocations: tuple[Allocation, ...] = ()
     _by_identity: Mapping[int, Allocation] = field(default_factory=dict)
-    _by_user: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
-    _by_account: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    _by_user: Mapping[str, Mapping[int, Allocation]] = field(default_factory=dict)
+    _by_account: Mapping[str, Mapping[int, Allocation]] = field(default_factory=dict)
     _by_job: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
     _by_node: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
     _token: object = field(default_factory=object)
@@ -77,8 +79,8 @@ class AllocationIndex:
         return AllocationIndex(
             allocations=read,
             _by_identity=now,
-            _by_user=_regrouped(self._by_user, change, _users),
-            _by_account=_regrouped(self._by_account, change, _accounts),
+            _by_user=_regrouped_many(self._by_user, change, _user),
+            _by_account=_regrouped_many(self._by_account, change, _account),
             _by_job=_regrouped(self._by_job, change, _job_ids),
             _by_node=_regrouped(self._by_node, change, _nodes),
             _history=(*self._history, (self._token, change))[-_REMEMBERED:],
@@ -102,11 +104,11 @@ class AllocationIndex:
 
     def of_user(self, user: str) -> tuple[Allocation, ...]:
         """Those of one user."""
-        return self._by_user.get(user, ())
+        return tuple(self._by_user.get(user, _NONE).values())
 
     def of_account(self, account: str) -> tuple[Allocation, ...]:
         """Those of one account."""
-        return self._by_account.get(account, ())
+        return tuple(self._by_account.get(account, _NONE).values())
 
     def of_job(self, job_id: int) -> tuple[Allocation, ...]:
         """Those with this job id, as a job of its own, as an array or as a het job."""
@@ -204,12 +206,36 @@ def _regrouped(
     return again
 
 
-def _users(allocation: Allocation) -> Iterable[str]:
-    return (allocation.user,) if allocation.user else ()
+def _regrouped_many(
+    groups: Mapping[str, Mapping[int, Allocation]],
+    change: JobChanges,
+    key_of: Callable[[Allocation], str],
+) -> Mapping[str, Mapping[int, Allocation]]:
+    """The same for groups of hundreds: a copy of a dictionary costs least. By identity."""
+    copied: dict[str, dict[int, Allocation]] = {}
+
+    def copy_of(key: str) -> dict[int, Allocation]:
+        if key not in copied:
+            copied[key] = dict(groups.get(key, _NONE))
+        return copied[key]
+
+    for each in change.gone:
+        copy_of(key_of(each)).pop(id(each), None)
+    for each in change.added:
+        copy_of(key_of(each))[id(each)] = each
+    copied.pop("", None)
+    again = {**groups, **copied}
+    for key in [key for key, group in copied.items() if not group]:
+        del again[key]
+    return again
 
 
-def _accounts(allocation: Allocation) -> Iterable[str]:
-    return (allocation.account,) if allocation.account else ()
+def _user(allocation: Allocation) -> str:
+    return allocation.user
+
+
+def _account(allocation: Allocation) -> str:
+    return allocation.account
 
 
 def _job_ids(allocation: Allocation) -> Iterable[int]:
@@ -224,8 +250,13 @@ def _job_ids(allocation: Allocation) -> Iterable[int]:
 def _nodes(allocation: Allocation) -> Iterable[str]:
     lists = {allocation.nodes, *(each.nodes for each in allocation.attempts)} - {""}
     if len(lists) == 1:
-        return _names(lists.pop())
+        (nodes,) = lists
+        return _names(nodes) if _is_list(nodes) else (nodes,)
     return {name for each in lists for name in _names(each)}
+
+
+def _is_list(nodes: str) -> bool:
+    return "[" in nodes or "," in nodes
 
 
 @lru_cache(maxsize=64)

@@ -68,7 +68,8 @@ class SqueueRecords:
             made[job_id] = self._made(job_id, (*left, *rows))
         over = {user for user, each in self._alone.items() if each.asked_s <= asked_s}
         concerned = {*made, *(key for each in self._alone.values() for key in each.records)}
-        self._counts.records_reused_total += len(self._whole.keys() - made.keys())
+        made_again = sum(job_id in self._whole for job_id in made)
+        self._counts.records_reused_total += len(self._whole) - made_again
         self._blocks = blocks
         for job_id, record in made.items():
             _put(self._whole, job_id, record)
