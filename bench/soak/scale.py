@@ -46,6 +46,7 @@ from bench.soak.scale_plan import Plan
 from bench.soak.scale_replicas import PEOPLE_CA, replicas
 from bench.soak.scale_slurm import CHANGES_A_SECOND, serve_rest, write_commands
 from bench.soak.scale_viewers import Pace, viewers
+from lattice.base.pauses import LoopPauses
 from tests.integration.link.site import Site
 
 REPLICAS = 3
@@ -158,7 +159,9 @@ def main() -> int:
     allow_many_files()
     if asked.role:
         quiet()
-        asyncio.run(play(asked.role, asked.given))
+        # Agents have this loop, too.
+        with asyncio.Runner(loop_factory=LoopPauses().new_fast_loop) as runner:
+            runner.run(play(asked.role, asked.given))
         return 0
     if asked.small:
         asked.agents, asked.viewers, asked.allocations = 200, 60, 2000

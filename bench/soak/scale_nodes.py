@@ -28,6 +28,7 @@ from bench.simulated_nodes import snapshot
 from bench.soak.scale_plan import Plan, PlannedJob
 from lattice.agent.linked_telemetry import LinkedTelemetry
 from lattice.base.errors import LatticeError
+from lattice.base.process import MANY, settle
 from lattice.domain.alert import Progress
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Provenance
@@ -294,6 +295,7 @@ async def nodes(
 ) -> None:
     """The input has rates as JSON, and at the end the name of a file for what was done."""
     crowd = Crowd(folder, plan, share, measure_s, addresses)
+    settle(MANY)
     say({"made": len(crowd.nodes)})
     loop = asyncio.get_running_loop()
     if not await loop.run_in_executor(None, sys.stdin.readline):
