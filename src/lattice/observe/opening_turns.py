@@ -2,7 +2,8 @@
 
 All nodes of a large job at once would delay each other, until each is given up and tried again. A
 turn ends when the connection is open. While openings are quick, more are begun at a time; where
-they are slow, fewer. So a machine that is slow is given no more work than it can finish.
+they are slow, fewer, and a slow one is followed by a rest of the same length. So a machine that is
+slow is given no more work than it can finish, and has time for everything else.
 
 A silent node loses its turn after a multiple of the time that others take at present.
 """
@@ -59,9 +60,12 @@ class OpeningTurns:
             timer = loop.call_later(self.patience_s, stack.close)
             try:
                 yield
-                self._learn(now_s() - begun_s)
             finally:
                 timer.cancel()
+            took_s = now_s() - begun_s
+            self._learn(took_s)
+            if took_s > _QUICK_S:
+                loop.call_later(min(took_s, _LONGEST_S), stack.pop_all().close)
 
     async def _take(self) -> None:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

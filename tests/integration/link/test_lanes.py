@@ -277,6 +277,35 @@ async def test_light_streams_share_the_connections_that_a_node_has_anyway(site: 
         await agent.stop()
 
 
+@pytest.mark.spec("AUTH-9", "LOG-7")
+async def test_logs_of_many_nodes_share_the_standby_connection_and_not_that_of_the_link(
+    site: Site,
+) -> None:
+    servers = {each.address: each for each in [await site.server(name) for name in "ab"]}
+    agent = Agent(site, "n1", list(servers), serves={StreamKind.LOGS: serve_echo})
+    agent.start()
+    try:
+        await eventually_async(lambda: agent.keeper.line and agent.keeper._standby.address)
+        await eventually_async(
+            lambda: all(each.desk.linked_to("n1") for each in servers.values()),
+        )
+        assert agent.keeper.line is not None
+        made = dialled(agent)
+        asked = {"kind": StreamKind.LOGS, "lane": Lane.BULK, "shared": True}
+        async with servers[agent.keeper._standby.address].desk.open(
+            question(site, "n1", **asked)
+        ) as carrier:
+            assert await echoed_by(carrier, b"here") == b"here"
+            assert made == []
+        async with servers[agent.keeper.line.address].desk.open(
+            question(site, "n1", **asked)
+        ) as carrier:
+            assert await echoed_by(carrier, b"here") == b"here"
+            assert made == ["channel"]
+    finally:
+        await agent.stop()
+
+
 @pytest.mark.spec("AUTH-9")
 async def test_a_light_stream_outlasts_the_link_whose_connection_it_uses(site: Site) -> None:
     server = await site.server("a")

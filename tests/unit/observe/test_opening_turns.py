@@ -71,6 +71,19 @@ async def test_fewer_are_opened_at_a_time_while_openings_are_slow() -> None:
     assert turns.at_a_time == 64
 
 
+@pytest.mark.spec("LOG-7", "WATCH-1")
+async def test_a_slow_opening_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    turns = OpeningTurns(1, clock.monotonic)
+    monkeypatch.setattr(opening_turns, "_FEWEST", 1)
+    monkeypatch.setattr(opening_turns, "_LONGEST_S", 0.05)
+    for took_s, rests in ((0.1, False), (3.0, True)):
+        async with turns.turn():
+            clock.advance(took_s)
+        assert (turns._held == 1) is rests
+        await eventually_async(lambda: turns._held == 0)
+
+
 async def test_a_reader_who_leaves_while_it_waits_keeps_no_turn() -> None:
     turns, opened = OpeningTurns(1), asyncio.Event()
     first = asyncio.create_task(_open(turns, opened))

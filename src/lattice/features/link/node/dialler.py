@@ -66,6 +66,8 @@ class LinkChannel:
     ) -> None:
         self.address = address
         self.channel = channel
+        self.has_link = False
+        """True from when a link is opened on it."""
         self._on_close = on_close
         self._calls = 0
         self._closing = False
@@ -145,7 +147,7 @@ class Dialling:
     async def carrier(self, ticket: Ticket) -> AsyncIterator[GrpcCarrier | TlsLane]:
         """A carrier to the replica that a ticket names."""
         link = self._links.get(ticket.dial)
-        if ticket.kind in _LIGHT and link is not None and link.is_ready:
+        if link is not None and _may_share(ticket, link) and link.is_ready:
             async with link.calls() as channel:
                 call = _carry(channel)
                 try:
@@ -217,6 +219,13 @@ class Dialling:
         for key, lane in list(self._lanes.items()):
             self._drop(key, lane)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _may_share(ticket: Ticket, link: LinkChannel) -> bool:
+    """Whether a stream may use this connection. A link must not wait behind a bulk transfer."""
+    return ticket.kind in _LIGHT or (
+        ticket.lane == BULK and not ticket.lane_dial and not link.has_link
+    )
 
 
 def _carry(channel: aio.Channel) -> Any:

@@ -75,6 +75,7 @@ class LinkLine:
         self._published_at = clock.monotonic()
         self._last_seen = clock.monotonic()
         self._connection = connection
+        connection.has_link = True
         self._clock = clock
         self._call: Any = connection.channel.stream_stream(
             "/lattice.v1.LinkService/Link",
