@@ -152,6 +152,7 @@ def main() -> int:
     parser.add_argument("--top-s", type=float, default=60.0, help="a `top` of each who asks")
     parser.add_argument("--measure-s", type=int, default=30, help="what watchers see")
     parser.add_argument("--viewers-a-second", type=float, default=8.0, help="how fast they come")
+    parser.add_argument("--no-kill", action="store_true", help="no server is killed at the end")
     parser.add_argument("--small", action="store_true", help="to try it")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("given", nargs="*", help=argparse.SUPPRESS)

@@ -85,7 +85,8 @@ class Soak:
             count = round(self.asked.viewers * step)
             self._come(count)
             self._phase(f"{count} viewers", self.asked.phase_s, count)
-        self._kill()
+        if not self.asked.no_kill:
+            self._kill()
 
     def _phase(self, name: str, seconds: float, viewers: int = 0) -> None:
         if not self.measures.phase(name, seconds, self.linked, viewers):
