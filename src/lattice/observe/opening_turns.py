@@ -1,9 +1,9 @@
 """`OpeningTurns`: how many connections to nodes are opened at a time.
 
 All nodes of a large job at once would delay each other, until each is given up and tried again. A
-turn ends when the connection is open. While openings are quick, more are begun at a time; where
-they are slow, fewer, and a slow one is followed by a rest of the same length. So a machine that is
-slow is given no more work than it can finish, and has time for everything else.
+turn ends when the connection is open. While openings are quick, more are begun at a time. Slow ones
+make them fewer, and each is followed by a rest of the same length. So a slow machine gets no more
+work than it can finish, and has time for everything else.
 
 A silent node loses its turn after a multiple of the time that others take at present.
 """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,7 @@ class Node:
     carrying: list[asyncio.Task[None]] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
     refusal: Answer | None = None
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def reply(self, request: bytes) -> tuple[Answer, Sequence[int]]:
         self.requests.append(request)
@@ -99,10 +101,10 @@ class Node:
     def ask(self, question: Enter | Rejoin) -> StreamQuestion:
         return self.asking.of_node(ALICE, JOB, "n1", question)
 
-    def hand(self, asked: StreamQuestion, number: str = "1") -> None:
+    def hand(self, asked: StreamQuestion, number: str = "") -> None:
         self.sessions.take(
             pb.Ticket(
-                id=number,
+                id=number or str(next(self.numbers)),
                 dial="r1:1",
                 kind=asked.kind.value,
                 session=asked.session,
